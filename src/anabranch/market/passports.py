@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -122,10 +123,14 @@ def instant(text: Any, what: str) -> int:
     if not isinstance(text, str) or not _RFC3339.fullmatch(text):
         raise InputError(f"`{what}` is {str(text)[:40]!r}, which is no time with a time zone")
     try:
-        moment = datetime.fromisoformat(text.upper())
+        return _milliseconds(text)
     except ValueError:
         raise InputError(f"`{what}` is {text[:40]!r}, which is no time") from None
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+@lru_cache(maxsize=4096)  # every rule of a document reads its times
+def _milliseconds(text: str) -> int:
+    return (datetime.fromisoformat(text.upper()) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def read_revocation(document: Any, issued: Mapping[str, Collection[Passport]]) -> list[Key]:

@@ -13,7 +13,9 @@ from anabranch.dialects.arca.requests import Facts, Inputs
 from anabranch.dialects.arca.template_check import template_problems
 from anabranch.dialects.arca.templates import read_template
 from anabranch.operations.definitions.inputs import inputs_of
-from anabranch.testing import play
+from anabranch.operations.participants import needs_of
+from anabranch.testing import play, simulate
+from anabranch.work.participants.book import Book
 
 from .definitions import (
     STATIC,
@@ -290,3 +292,18 @@ def test_a_template_may_leave_the_terms_to_its_parameters() -> None:
     assert template_problems(template) == []
     (found,) = read_template(template).materialise({"budget": 40})["plan"]["steps"]
     assert (found["max_amount"], found["request_units"]) == (40, 2)
+
+
+def test_a_book_is_not_asked_for_providers_of_an_offer_that_a_run_will_find() -> None:
+    net = net_of(step(offer_ref=REF), step("plain"))
+    found = needs_of(net, Book({"participants": {"ann": lambda _request: {}}}), None)
+    assert [(one.code, "'plain'" in one.message) for one in found] == [("nobody-to-ask", True)]
+
+
+def test_a_simulation_orders_under_faults() -> None:
+    net = net_of(
+        fan_out("ask", target={"resolve": "static", "participants": ["p1"]}),
+        step("order", depends_on=["ask"], offer_ref={"from": "/steps/ask/output/offer"}),
+    )
+    script = {"p1": {"offer": {**OFFER, "provider/participant-id": "p9"}}, "p9": {"done": True}}
+    assert simulate(net, 20, script=script).statuses["completed"] > 0

@@ -1,16 +1,16 @@
-"""A module that has templates and nothing else, for tests."""
+"""Nodes with a module that has templates and nothing else, for tests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from anabranch.market.node.api import Answer, Endpoint
 from anabranch.market.node.modules.part import HostCall
 from anabranch.modules.arca.config import ArcaConfig
 from anabranch.modules.arca.templates import TemplatesPart
+from anabranch.modules.kit.composed import ComposedModule
 from anabranch.modules.kit.host import Host
-from anabranch.modules.kit.module import ALLOW, Module, PeerMessage
+from anabranch.modules.kit.module import Module, PeerMessage
 from anabranch.testing.market import Answered, World, WorldNode
 
 ROUTE = "/v1/enact/arca/templates"
@@ -32,68 +32,64 @@ def template(template_id: str = "weekly.v1", **changes: Any) -> dict[str, Any]:
     }
 
 
-class TemplatesOnly(Module):
-    module_id = "arca"
+Started = list[tuple[Mapping[str, Any], Mapping[str, Any]]]
 
-    def __init__(self, call: HostCall, started: list[Any] | None = None) -> None:
-        self._started = started if started is not None else []
-        self.part = TemplatesPart(host=Host(call), start_run=self._start_run, config=ArcaConfig())
-        super().__init__()
 
-    async def _start_run(self, definition: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-        self._started.append((definition, given))
-        return f"run:{len(self._started)}"
+def templates_only(started: Started) -> Callable[[HostCall], Module]:
+    """Makes the module; what it would start is added to `started`."""
 
-    def endpoints(self) -> Sequence[Endpoint]:
-        return self.part.endpoints()
+    async def start_run(definition: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+        started.append((definition, given))
+        return f"run:{len(started)}"
 
-    def report(self) -> dict[str, Any]:
-        return {
-            "input_chains": [
-                {"chain": "inbound-local", "local_routes": list(self.part.local_routes())},
-                {"chain": "inbound-peer", "message_types": list(self.part.messages())},
-            ]
-        }
+    def make(call: HostCall) -> Module:
+        part = TemplatesPart(host=Host(call), start_run=start_run, config=ArcaConfig())
+        return ComposedModule("arca", [part])
 
-    async def peer_message(self, message: PeerMessage) -> dict[str, Any]:
-        handler = self.part.messages().get(message.msg)
-        return ALLOW if handler is None else await handler(message)
+    return make
 
 
 class Liar(Module):
-    """Answers what it is told to, whatever is asked. `said` may be a function of the request."""
+    """Answers what it is told to; `said` makes that of the request."""
 
     module_id = "arca"
 
-    def __init__(self, call: HostCall, said: Any) -> None:
+    def __init__(self, said: Callable[[dict[str, Any]], Any], chain: str = "inbound-peer") -> None:
         self._said = said
-        self.host = call
+        self._chain = chain
         super().__init__()
 
     def report(self) -> dict[str, Any]:
         kinds = ["workflow-template.fetch.request"]
-        return {"input_chains": [{"chain": "inbound-peer", "message_types": kinds}]}
+        return {"input_chains": [{"chain": self._chain, "message_types": kinds}]}
 
     async def peer_message(self, message: PeerMessage) -> dict[str, Any]:
-        said = self._said(message.payload) if callable(self._said) else self._said
-        return {"decision": "return", "reason": "said", "patch": said}
+        return {"decision": "return", "reason": "said", "patch": self._said(message.payload)}
 
 
-def world(*names: str, **more: Any) -> World:
-    """Nodes with templates; `more` has other modules by the name of their node."""
-    started: list[Any] = []
-    nodes = [
-        {"name": name, "modules": {"arca": lambda call: TemplatesOnly(call, started)}}
-        for name in names
-    ]
-    return World(nodes=[*nodes, *({"name": n, "modules": {"arca": m}} for n, m in more.items())])
+class Bystander(Module):
+    """A module beside Arca, with nothing of its own."""
+
+    def report(self) -> dict[str, Any]:
+        return {}
+
+
+def world(*names: str, started: Started | None = None, **others: Any) -> World:
+    """Nodes with templates; `others` has the module that a node of that name has instead."""
+    own = templates_only([] if started is None else started)
+    modules = {**dict.fromkeys(names, own), **others}
+    beside = {"other": lambda _call: Bystander()}
+    return World(
+        nodes=[
+            {"name": name, "modules": {"arca": module, **beside}}
+            for name, module in modules.items()
+        ]
+    )
 
 
 async def asked(
     node: WorldNode, method: str, path: str = "", body: Any = None, **more: Any
 ) -> Answered:
+    """What the node answers below its route for templates."""
     answer: Answered = await node.request(method, ROUTE + path, body, **more)
     return answer
-
-
-__all__ = ["ROUTE", "STEP", "Answer", "Liar", "TemplatesOnly", "asked", "template", "world"]

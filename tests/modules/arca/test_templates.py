@@ -10,10 +10,10 @@ import pytest
 from anabranch.dialects.registry import compile_source
 from anabranch.market.node.modules.api.template_signing import TEMPLATE_BYTES
 from anabranch.modules.arca.template_catalog import records
-from anabranch.testing.market import World, check_laws
+from anabranch.testing.market import check_laws
 from in_loop import in_loop
 
-from .template_module import STEP, TemplatesOnly, asked, template, world
+from .template_module import STEP, Started, asked, template, world
 
 
 async def store(node: Any, verb: str, **said: Any) -> Any:
@@ -115,9 +115,8 @@ async def test_a_template_becomes_a_definition_in_its_normal_form() -> None:
 
 @in_loop
 async def test_a_template_is_started_with_its_parameters_and_an_input() -> None:
-    started: list[Any] = []
-    module = {"arca": lambda call: TemplatesOnly(call, started)}
-    async with World(nodes=[{"name": "a", "modules": module}]) as nodes:
+    started: Started = []
+    async with world("a", started=started) as nodes:
         node = nodes["a"]
         await asked(node, "POST", "", template())
         body = {"parameters": {"topic": "x"}, "input": {"n": 1}}
@@ -251,16 +250,7 @@ async def test_a_slash_in_an_id_is_written_as_in_every_path() -> None:
 
 @in_loop
 async def test_another_module_may_look_and_use_and_changes_nothing() -> None:
-    module = {"arca": TemplatesOnly, "other": lambda call: TemplatesOnly(call)}
-
-    class Quiet(TemplatesOnly):
-        module_id = "other"
-
-        def report(self) -> dict[str, Any]:
-            return {"input_chains": []}
-
-    module["other"] = Quiet
-    async with World(nodes=[{"name": "a", "modules": module}]) as nodes:
+    async with world("a") as nodes:
         node = nodes["a"]
         await asked(node, "POST", "", template())
         assert (await asked(node, "GET", as_="other")).status == 200

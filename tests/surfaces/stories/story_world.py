@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
+from anabranch.errors import AnabranchError
 from anabranch.market.node.modules.api.run_shapes import CLOSED_RUNS
 from anabranch.surfaces.stories import roles
 from anabranch.surfaces.stories.laws import difference
@@ -43,6 +45,13 @@ class StoryWorld:
             self.ask(self.buyer, "POST", "/v1/ledger/top-up", {"amount": budget})
         self.ask(self.buyer, "POST", "/v1/directory/sync")
         self.ask(self.buyer, "POST", "/v1/enact/offer-catalog/sync", {})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        for node in self.world.nodes:
+            node.kill()
 
     def ask(self, node: WorldNode, method: str, path: str, body: Any = None) -> Any:
         answer = node.request(method, path, body).result
@@ -95,6 +104,27 @@ class StoryWorld:
             before = page.get("next") or ""
             if not before:
                 return found
+
+    # -- where processes die meanwhile -----------------------------------------------------------
+
+    def try_start(self, run: str) -> bool:
+        body = {"definition": self.story.definition(), "run_id": run}  # type: ignore[attr-defined]
+        answer = self._answer("POST", "/v1/enact/arca/runs", body)
+        return answer is not None and answer.status in (200, 201)
+
+    def try_accept(self) -> None:
+        listed = self._answer("GET", "/v1/executions?open=true&limit=500")
+        for one in listed.body["items"] if listed is not None else ():
+            if one["state"] == "awaiting_acceptance":
+                execution = quote(one["execution_id"], safe="")
+                self._answer("POST", f"/v1/executions/{execution}/accept", {})
+
+    def _answer(self, method: str, path: str, body: Any = None) -> Any:
+        """None where the process that was asked died meanwhile, or is down."""
+        try:
+            return self.buyer.request(method, path, body).result
+        except (AnabranchError, asyncio.CancelledError):
+            return None
 
     # -- laws ------------------------------------------------------------------------------------
 

@@ -173,7 +173,7 @@ async def test_two_nodes_of_one_recipe_keep_their_own() -> None:
 
 
 @in_loop
-async def test_a_module_that_cannot_begin_is_a_failed_module_and_no_defect_of_the_world() -> None:
+async def test_a_module_that_cannot_begin_ends_and_is_no_defect_of_the_world() -> None:
     class Broken:
         async def start(self) -> None:
             raise AnabranchError("no room")
@@ -185,5 +185,20 @@ async def test_a_module_that_cannot_begin_is_a_failed_module_and_no_defect_of_th
         [NodeSpec(name="a", modules={"broken": lambda _host: Broken()})],
         makers=lambda: [(modules.make, modules.FAMILIES)],
     )
+    world.advance(60)
     shown = (await world["a"].request("GET", "/v1/modules/broken")).body
-    assert shown["state"] == "failed"
+    assert not shown["ready"]
+    assert shown["last_problem"]["code"] == "crashed"
+    assert shown["restarts"] > 5, "it is started again and again"
+
+
+@in_loop
+async def test_a_module_that_dies_while_it_begins_is_started_again() -> None:
+    told: list[str] = []
+    world = made(told)
+    world.crash_module("a", "numbers")
+    world.advance(0.5)  # it begins, which takes it a second
+    world.crash_module("a", "numbers")
+    world.advance(5)
+    assert await count(world) == 1
+    assert told == ["started", "started"]

@@ -17,16 +17,19 @@ VALUES_MAX = 100_000
 TEXT_MAX = 8 * 1024 * 1024  # characters of all texts and keys together
 WHOLE_MAX = 2**53 - 1  # beyond it not every reader knows the difference of one
 
+#: The place of a value: that of its parent and its key there; () for the whole.
+_Place = tuple[Any, ...]
+
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 def is_within_limits(document: Any, found: Found) -> bool:
     """Whether the fields can be read at all; what is wrong is added to `found`."""
     values = texts = 0
-    left: list[tuple[Any, str, int]] = [(document, "", 0)]
+    left: list[tuple[Any, _Place, int]] = [(document, (), 0)]
     before = len(found)
     while left:
-        value, path, depth = left.pop()
+        value, place, depth = left.pop()
         values += 1
         parts = len(value) if isinstance(value, dict | list) else 0
         if values + len(left) + parts > VALUES_MAX:
@@ -39,50 +42,70 @@ def is_within_limits(document: Any, found: Found) -> bool:
                 found.add("", "too-deep", f"nested more than {DEPTH_MAX} deep; flatten it")
                 return False
             if isinstance(value, dict):
-                texts += _keys(value, path, found)
-            left.extend(_parts(value, path, depth + 1))
-        _check_scalar(value, path, found)
+                texts += _keys(value, place, found)
+            left.extend(_parts(value, place, depth + 1))
+        _check_scalar(value, place, found)
         if texts > TEXT_MAX:
             found.add("", "too-large", f"more than {TEXT_MAX:,} characters; send less at once")
             return False
     return len(found) == before
 
 
-def _keys(value: dict[Any, Any], path: str, found: Found) -> int:
+def _path(place: _Place) -> str:
+    """The pointer to a place, made only where something is wrong there."""
+    path = ""
+    keys = []
+    while place:
+        place, key = place
+        keys.append(key)
+    for key in reversed(keys):
+        path = below(path, _key(key))
+    return path
+
+
+def _keys(value: dict[Any, Any], place: _Place, found: Found) -> int:
     total = 0
     for key in value:
         if not isinstance(key, str):
-            found.add(path, "not-json", f"the key {shown(key)} is no text; quote it")
+            found.add(_path(place), "not-json", f"the key {shown(key)} is no text; quote it")
         elif not key.isascii() and _HALF.search(key):
-            found.add(path, "half-character", "a key has half of a surrogate pair in it")
+            found.add(_path(place), "half-character", "a key has half of a surrogate pair in it")
         else:
             total += len(key)
     return total
 
 
-def _parts(value: Any, path: str, depth: int) -> list[tuple[Any, str, int]]:
+def _parts(value: Any, place: _Place, depth: int) -> list[tuple[Any, _Place, int]]:
     """The parts of a list or an object, last first: they are taken from the end."""
     parts = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
-    return [(part, below(path, _key(key)), depth) for key, part in reversed(parts)]
+    return [(part, (place, key), depth) for key, part in reversed(parts)]
 
 
 def _key(key: Any) -> str:
     return key[:80] if isinstance(key, str) else str(shown(key))
 
 
-def _check_scalar(value: Any, path: str, found: Found) -> None:
+def _check_scalar(value: Any, place: _Place, found: Found) -> None:
     match value:
         case None | bool() | dict() | list():
             return
         case str():
             if not value.isascii() and _HALF.search(value):
-                found.add(path, "half-character", "half of a surrogate pair; write the character")
+                found.add(
+                    _path(place), "half-character", "half of a surrogate pair; write the character"
+                )
         case int():
             if abs(value) > WHOLE_MAX:
-                found.add(path, "bad-number", f"{shown(value)} is beyond 2^53 - 1; write text")
+                found.add(
+                    _path(place), "bad-number", f"{shown(value)} is beyond 2^53 - 1; write text"
+                )
         case float():
             if not isfinite(value):
-                found.add(path, "bad-number", f"{value} is no JSON number; write a finite one")
+                found.add(
+                    _path(place), "bad-number", f"{value} is no JSON number; write a finite one"
+                )
         case _:
             kind = type(value).__name__
-            found.add(path, "not-json", f"JSON has no {kind}; write text, a list or an object")
+            found.add(
+                _path(place), "not-json", f"JSON has no {kind}; write text, a list or an object"
+            )

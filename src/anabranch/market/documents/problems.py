@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from anabranch.net.problems import CODES as TEXT_CODES
 #: Further problems of one document are counted and not listed.
 PROBLEMS_MAX = 100
 SHOWN_MAX = 60
+_KEY_KEPT = 64  # characters of a key whose escaped form is kept
 
 #: Codes of what is wrong with a text, which definitions have, too.
 _OF_TEXT = (
@@ -136,7 +138,16 @@ class Found:
 
 def below(path: str, key: str | int) -> str:
     """The JSON pointer of a part."""
-    return f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}"
+    text = str(key)
+    return f"{path}/{_known_key(text) if len(text) <= _KEY_KEPT else _escaped(text)}"
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+#: The same few keys stand in every document.
+_known_key = lru_cache(maxsize=4096)(_escaped)
 
 
 def shown(value: Any) -> str:

@@ -121,6 +121,8 @@ def signature_of(kind: str) -> Rule:
 
 def _can_be_signed(document: Object, authority: Authority, path: str, found: Found) -> bool:
     """Numbers with a point are told where they stand; not again where the shape told them."""
+    if not found.is_full and not _has_fraction(document):
+        return True  # as most can: no path is needed then
     left_out = ("signature", *authority.without(document))
     left = [
         (key, below(path, key), value) for key, value in document.items() if key not in left_out
@@ -139,6 +141,18 @@ def _can_be_signed(document: Object, authority: Authority, path: str, found: Fou
                 message = f"{value!r} cannot be signed; write a whole number, or text"
                 found.add(where, "not-signable", message)
     return can
+
+
+def _has_fraction(document: Object) -> bool:
+    left = list(document.values())
+    for value in left:  # which grows while it is gone through
+        if isinstance(value, dict):
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+        elif isinstance(value, float):
+            return True
+    return False
 
 
 def _verify(document: Object, authority: Authority, where: str, found: Found) -> None:

@@ -18,6 +18,7 @@ from anabranch.surfaces.cli.commands.dator import arguments as dator
 from anabranch.surfaces.cli.commands.inspect import arguments as inspect
 from anabranch.surfaces.cli.commands.market import arguments as market
 from anabranch.surfaces.cli.commands.node import arguments as node
+from anabranch.surfaces.cli.commands.offers import arguments as offers
 from anabranch.surfaces.cli.commands.run import arguments as run
 from anabranch.surfaces.cli.commands.serve import arguments as serve
 from anabranch.surfaces.cli.commands.sessions import arguments as sessions
@@ -65,6 +66,7 @@ VERBS: dict[str, tuple[Callable[[Any], None], str]] = {
     "node": (node.add_node, "commands.node.node.node"),
     "dator": (dator.add_dator, "commands.dator.dator.dator"),
     "arca": (arca.add_arca, "commands.arca.arca.arca"),
+    "offers": (offers.add_offers, "commands.offers.offers.offers"),
     "store": (stores.add_store, "commands.stores.stores.store"),
     "webhook": (webhooks.add_webhook, "commands.webhooks.webhooks.webhook"),
     "worker": (serve.add_worker, "commands.serve.worker.worker"),

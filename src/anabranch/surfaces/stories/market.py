@@ -163,7 +163,7 @@ def role_entry(plan: NodePlan, port: int) -> dict[str, Any]:
         "id": ROLE,
         "launch": {
             "executable": sys.executable,
-            "args": ["-m", "anabranch", "dator", "role", f"{ROLES}:{plan.role}"],
+            "args": ["-m", "anabranch", "dator", "role", "--function", f"{ROLES}:{plan.role}"],
         },
         "http": {"endpoint": f"http://127.0.0.1:{port}", "startup_timeout_ms": 30_000},
         "auth-token": ROLE_HEADER,

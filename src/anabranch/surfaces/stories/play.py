@@ -65,7 +65,7 @@ async def play(
             laws = await performance.run(kill, seed)
         finally:
             await market.stop()
-        laws.append(check_stores(market))
+        laws += [*performance.story_laws(), check_stores(market)]
         narrator.verdict(laws)
         nodes = await keep_running(market, narrator) if keep else performance.nodes()
     return Verdict(
@@ -137,9 +137,10 @@ class _Performance:
             killer = Killer(market, narrator, point, story.provider)
             await killer.arm()
         narrator.submitted = time.time()
-        run = await story.submit(market, f"run:story{story.number}-{number}")
-        narrator.tell(market.buyer.name, "submitted", f"starts {run}")
-        trail = Trail(market, run)
+        at = time.time()
+        run = await story.submit(market, f"run:story{story.number}n{number}")
+        narrator.tell(market.buyer.name, "submitted", f"is asked to run {run}", at)
+        trail = Trail(market, run, story.fan_outs)
         self._trails.append(trail)
         try:
             await self._watch(trail, killer)
@@ -172,6 +173,9 @@ class _Performance:
     async def _laws(self) -> list[Law]:
         ended = law("every run has ended as this variant says", self._wrong)
         return [ended, *await laws_of(self._market, self._trails)]
+
+    def story_laws(self) -> list[Law]:
+        return self._story.laws(self._market, self._trails)
 
     def ends(self) -> list[dict[str, Any]]:
         return [

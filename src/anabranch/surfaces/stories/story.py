@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Any
 
+from anabranch.surfaces.stories.laws import Law
 from anabranch.surfaces.stories.market import StoryMarket
 from anabranch.surfaces.stories.narration import Narrator
 from anabranch.surfaces.stories.plan import NodePlan
@@ -19,6 +22,7 @@ class Story:
     variants: tuple[str, ...] = ()
     #: The capability whose holders are asked, if there is one.
     capability: str | None = None
+    fan_outs: tuple[str, ...] = ()  # steps that ask many
 
     def __init__(self, variant: str = "") -> None:
         self.variant = variant
@@ -60,14 +64,23 @@ class Story:
         """What is wrong with how a run of this variant has ended."""
         raise NotImplementedError
 
+    def laws(
+        self,
+        market: StoryMarket,  # noqa: ARG002 - a default
+        trails: Sequence[Trail],  # noqa: ARG002
+    ) -> list[Law]:
+        """Laws of this story alone, about nodes that have stopped."""
+        return []
+
 
 async def accept_all(market: StoryMarket, trail: Trail, narrator: Narrator) -> None:
     """The payer accepts what came."""
     for one in trail.executions.values():
         if one["state"] == "awaiting_acceptance":
             path = f"/v1/executions/{part(one['execution_id'])}/accept"
+            at = time.time()
             await market.buyer.ask("POST", path, {"reason": "as ordered"})
-            narrator.tell("the payer", "accepted", f"accepts the result of {one['order_id']}")
+            narrator.tell("the payer", "accepted", f"accepts the result of {one['order_id']}", at)
 
 
 def expect(found: dict[str, Any], **wanted: Any) -> list[str]:

@@ -17,7 +17,7 @@ from anabranch.market.documents import digest_of
 from anabranch.market.node.modules.tokens import MODULE_HEADER
 from anabranch.surfaces.stories.market import StoryMarket
 from anabranch.surfaces.stories.narration import Narrator
-from anabranch.surfaces.stories.plan import CAPABILITY, NodePlan, Offering, definition
+from anabranch.surfaces.stories.plan import CAPABILITY, WORK_SECONDS, NodePlan, Offering, definition
 from anabranch.surfaces.stories.processes import START_SECONDS, part, until
 from anabranch.surfaces.stories.roles import summarise
 from anabranch.surfaces.stories.story import Story, accept_all, expect, states
@@ -36,10 +36,13 @@ class Story006(Story):
     title = "a buyer asks who can summarise a text, and orders from the cheapest"
     variants = ("silent", "budget", "conflict", "stalled")
     capability = CAPABILITY
+    fan_outs = ("offers",)
 
-    def __init__(self, variant: str = "", providers: int = 3) -> None:
+    def __init__(self, variant: str = "", providers: int = 3, depth: int = 100) -> None:
+        """`depth` is that of the queue of every provider."""
         super().__init__(variant)
         self._providers = providers
+        self._depth = depth
         self._conflicts: dict[str, str] = {}  # by execution, the delivery of the second result
         self._refused = ""  # what became of it
 
@@ -57,7 +60,8 @@ class Story006(Story):
                             service_type=SERVICE,
                             amount=price_of(at),
                             confirmation="self-confirmed",
-                            **({"seconds": STALLED_SECONDS} if stalled else {}),
+                            seconds=STALLED_SECONDS if stalled else WORK_SECONDS,
+                            depth=self._depth,
                         ),
                     ),
                 )

@@ -6,6 +6,7 @@ with the next look; what it has to say is on its disk.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -16,6 +17,14 @@ from anabranch.surfaces.stories.processes import NodeAway, NodeProcess, NodeRefu
 
 CLOSED = ("completed", "failed", "cancelled", "deadline_exceeded", "step_timeout")
 REQUEST, RESULT = "service-order.dispatch.request.v1", "service-order.result.v1"
+#: What became of a question, by the outcome or the status of its dispatch.
+ANSWERS = {
+    "usable": "answers with an offer",
+    "negative": "answers that it has no offer",
+    "unreachable": "cannot be reached",
+    "timeout": "has not answered in time",
+    "cancelled": "is not waited for any more",
+}
 
 
 class Seen(NamedTuple):
@@ -30,9 +39,11 @@ class Seen(NamedTuple):
 
 
 class Trail:
-    def __init__(self, market: StoryMarket, run: str) -> None:
+    def __init__(self, market: StoryMarket, run: str, fan_outs: tuple[str, ...] = ()) -> None:
+        """`fan_outs` are the steps that ask many."""
         self._market = market
         self.run = run
+        self._fan_outs = fan_outs
         self._seen: set[tuple[str, ...]] = set()
         self.snapshot: dict[str, Any] = {}  # as the host of the buyer has it
         self.executions: dict[str, dict[str, Any]] = {}  # by their id
@@ -61,7 +72,8 @@ class Trail:
                         found.append(one)
             except (NodeAway, NodeRefused):
                 continue
-        return sorted(found, key=lambda one: one.at or 0.0)
+        now = time.time()
+        return sorted(found, key=lambda one: one.at or now)
 
     # -- the run ---------------------------------------------------------------------------------
 
@@ -76,15 +88,15 @@ class Trail:
 
     def _of_step(self, step: Mapping[str, Any]) -> list[Seen]:
         market, name, found = self._market, step["step_id"], []
-        for one in step.get("dispatches", ()):
+        for one in step.get("dispatches", ()) if name in self._fan_outs else ():
             target = market.named(one["target"])
             attempt = str(one.get("attempt") or 1)
             what, asked = (name, target, attempt), _at(one, "dispatched")
             found.append(Seen(("asked", *what), market.buyer.name, f"asks {target}", asked))
             if one["status"] != "pending":
                 said = one.get("outcome") or one["status"]
-                at = _at(one, "responded")
-                found.append(Seen(("answered", *what), target, f"answers: {said}", at))
+                text = ANSWERS.get(said, f"answers: {said}")
+                found.append(Seen(("answered", *what), target, text, _at(one, "responded")))
         offer = (step.get("selected_output") or {}).get("offer")
         if offer:
             text = (f"{offer['offer/id']} is the best: {offer['pricing/amount']} "
@@ -105,9 +117,10 @@ class Trail:
             self.executions[one["execution_id"]] = one
             for seen in self._of_order(one):
                 yield seen
-            if one["receipt_id"]:
-                async for seen in self._receipt(one):
-                    yield seen
+            async for seen in self._sent(one):
+                yield seen
+            async for seen in self._receipt(one):
+                yield seen
 
     def _of_order(self, one: Mapping[str, Any]) -> list[Seen]:
         name, order, market = self._market.buyer.name, one["order_id"], self._market
@@ -121,15 +134,12 @@ class Trail:
         if one["contract_id"]:
             text = f"{one['contract_id']} with {provider}"
             found.append(Seen(("contract", order), name, text, opened))
-        if one["delivery_id"]:
-            text = f"sends the order to {provider}: {one['delivery_id'][:20]}…"
-            found.append(Seen(("sent", order), name, text, None))
         if one["result"]:
             text = f"the result of {order} closes its work: {one['result']['status']}"
             at = _instant(one["result"]["received_at"])
             found.append(Seen(("admitted", order), name, text, at))
         for refused in one["refused_results"]:
-            text = f"another result of {order} is refused"
+            text = f"refuses a result of {order}: {refused.get('reason') or 'it is another one'}"
             key = ("refused", order, str(refused.get("digest")))
             found.append(Seen(key, name, text, None))
         if one["terminal"]:
@@ -137,9 +147,19 @@ class Trail:
             found.append(Seen((one["state"], order), name, text, _at(one, "updated")))
         return found
 
+    async def _sent(self, one: Mapping[str, Any]) -> AsyncIterator[Seen]:
+        buyer, delivery, key = self._market.buyer, one["delivery_id"], ("sent", one["order_id"])
+        if not delivery or key in self._seen:
+            return
+        found = await buyer.ask("GET", f"/v1/artifact-delivery/deliveries/{part(delivery)}")
+        text = (
+            f"sends the order to {self._market.named(one['provider']['node_id'])}, as an artifact"
+        )
+        yield Seen(key, buyer.name, text, _at(found, "submitted"))
+
     async def _receipt(self, one: Mapping[str, Any]) -> AsyncIterator[Seen]:
         buyer, receipt = self._market.buyer, one["receipt_id"]
-        if ("receipt", receipt) in self._seen:
+        if not receipt or ("receipt", receipt) in self._seen:
             return
         found = await buyer.ask("GET", f"/v1/receipts/{part(receipt)}")
         text = f"{receipt}: {found['outcome']}"

@@ -9,6 +9,7 @@ outlives its processes and those of its node.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -21,7 +22,9 @@ from anabranch.store.ports import Store
 from anabranch.testing.market.disk import Died, Disk
 from anabranch.testing.virtual.event_loop import VirtualLoop
 
-KILLED = -9
+logger = logging.getLogger("anabranch.testing")
+
+FAILED, KILLED = 1, -9  # how a process has ended
 
 Kept = TypeVar("Kept")
 
@@ -87,6 +90,7 @@ class WorldModule:
         #: Told "before" and "after" every commit of its disks, with its number; may kill it.
         self.on_commit: Callable[[str, int], None] = lambda _when, _number: None
         self.module: InProcessModule | None = None  # None while no process of it runs
+        self._listens = False
         self._disks: list[Disk] = []
         self._waiting: set[asyncio.Future[Any]] = set()  # answers that others wait for
         self._ended: asyncio.Future[int] | None = None
@@ -103,9 +107,24 @@ class WorldModule:
         self.loop = self._node.new_loop()
         self._disks = []
         self._ended = self._node.loop.create_future()
+        self._listens = False
         self.module = self._make(ModuleLife(self._asking(self.lives), self._clock, self._disk))
-        if (begin := getattr(self.module, "start", None)) is not None:
-            await self._carried(begin(), self._node.loop)
+        self.loop.create_task(self._begin(self.module, self.lives))
+
+    async def _begin(self, module: InProcessModule, life: int) -> None:
+        """It can be called once it has begun; one that cannot begin ends."""
+        try:
+            if (begin := getattr(module, "start", None)) is not None:
+                await begin()
+        except Exception as error:
+            logger.warning("a module could not begin: %s", error)
+            self._node.loop.call_soon(self._give_up, life)
+        else:
+            self._listens = True
+
+    def _give_up(self, life: int) -> None:
+        if self.lives == life:
+            self._end(FAILED)
 
     async def exited(self) -> int:
         assert self._ended is not None
@@ -123,6 +142,9 @@ class WorldModule:
 
     def kill(self) -> None:
         """Nothing of this process writes or is heard any more."""
+        self._end(KILLED)
+
+    def _end(self, status: int) -> None:
         self.module = None
         for disk in self._disks:
             disk.dead = True
@@ -132,15 +154,15 @@ class WorldModule:
             if not answered.done():
                 answered.set_exception(ConnectionResetError("the process has ended"))
         if self._ended is not None and not self._ended.done():
-            self._ended.set_result(KILLED)
+            self._ended.set_result(status)
 
     # -- calls -----------------------------------------------------------------------------------
 
     async def handle(
         self, method: str, path: str, headers: Mapping[str, str], body: Any
     ) -> tuple[int, Any]:
-        if self.module is None:
-            raise ConnectionRefusedError("no process of the module runs")
+        if self.module is None or not self._listens:
+            raise ConnectionRefusedError("no process of the module listens")
         work = self.module.handle(method, path, headers, body)
         answered: tuple[int, Any] = await self._carried(work, self._node.loop)
         return answered

@@ -172,6 +172,7 @@ class WorldNode:
         """What the node answers over HTTP; `as_` is `operator`, `open`, `peer` (or a node, which
         is known by what it signs) or the id of a module. Virtual time passes while the node waits,
         up to `seconds`."""
+        self._up()
         caller = self._caller(as_)
         path, _, query = path.partition("?")
         call = Call(
@@ -207,7 +208,7 @@ class WorldNode:
         return task.result()
 
     def run_status(self, run: str) -> str:
-        """Of a run of one of its modules, as the host has it; "" where it knows none, or is down."""
+        """Of a run of a module, as the host has it; "" where it knows none, or is down."""
         found = self.node.entities.get(RUNS, run) if self.node is not None else None
         return str(found.run["status"]) if found is not None else ""
 

@@ -209,8 +209,9 @@ class World:
             yield from one.modules.values()
 
     def failed(self, error: BaseException) -> None:
-        """What no task has caught is a defect of the node."""
-        self.defects.append(error)
+        """What no task has caught is a defect of the node; that it was killed is none."""
+        if not isinstance(error, Died):
+            self.defects.append(error)
 
     # -- the network -------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, Future, Handle, Task, TimerHandle, events
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from heapq import heappop, heappush
 from itertools import count
@@ -82,7 +83,8 @@ class VirtualLoop:
             for task in tasks:
                 task.cancel()
             self._timers.clear()
-            self.run_some(len(self._ready) + len(tasks))
+            with suppress(SystemExit):  # who waited for what ended the process is told that, too
+                self.run_some(len(self._ready) + len(tasks))
 
     # -- what asyncio asks of a loop -------------------------------------------------------------
 

@@ -94,13 +94,15 @@ def hostile_arca() -> FakeArca:
              "provider/participant-id": NASTY, "pricing/currency": NASTY, "pricing/amount": 1,
              "expires-at": "2126-01-01T00:00:00Z", "pricing/unit-kind": NASTY}  # fmt: skip
     row = {"offer": offer, "trust_level": NASTY, "source_node_id": NASTY}
-    signed = {"publisher": NASTY, "signature": {"status": NASTY, "reason": NASTY}, "digest": NASTY}
+    seen = {"publisher": NASTY, "signature": NASTY, "digest": NASTY, "here": NASTY,
+            "problems": [{"message": NASTY}], "template": template}  # fmt: skip
     made.answers |= {
         "GET service-catalog": {"observed_offers": [row]},
-        "GET /templates": {"items": [{**template, "publisher": NASTY, "updated_at": NASTY}]},
+        "GET /templates": {"items": [{**template, "publisher": NASTY, "problem": NASTY}]},
         "GET /templates/odd": {"template": template},
-        "POST /templates/import": {"template": template, **signed},
-        "POST /runs": {"definition": {NASTY: NASTY}},
+        "POST /templates/import/preview": seen,
+        "POST /templates/browse": {"templates": [template], "next": NASTY},
+        "POST /templates/materialize": {"definition": {NASTY: NASTY}},
     }
     return made
 
@@ -194,9 +196,11 @@ def test_what_a_form_brings_from_others_is_text(
     page = open_page(nodes.buyer)
     page.goto("/templates")
     page.get_by_label("Id of the node").fill(NASTY)
-    page.get_by_label("Id of the template").fill(NASTY)
-    page.get_by_role("button", name="Look at it").click()
-    page.get_by_text("Who wrote this is not proven.").wait_for()
+    page.get_by_role("button", name="Look", exact=True).click()
+    page.get_by_role("heading", name="Public templates").wait_for()
+    assert page.evaluate(STRUCTURE) == []
+    page.get_by_role("button", name="Look at").click()
+    page.get_by_text("Who wrote this is not proven").wait_for()
     assert page.evaluate(STRUCTURE) == []
     page.goto("/templates/odd")
     page.get_by_role("button", name="Preview").click()

@@ -34,18 +34,13 @@ TEMPLATE: dict[str, Any] = {
 def nodes(tmp_path_factory: pytest.TempPathFactory, arca: FakeArca) -> Iterator[TwoNodes]:
     arca.answers |= {
         "GET /templates": {"items": [TEMPLATE]},
-        f"GET {WAY}": {"template": TEMPLATE},
-        "POST /runs": _runs,
+        f"GET {WAY}": {"template": TEMPLATE, "public": False},
+        "POST /runs": {"run_id": "run:begun"},
+        "POST /templates/materialize": lambda body: {"definition": {"made": body["parameters"]}},
     }
     with TwoNodes(Path(tmp_path_factory.mktemp("nodes")), arca=arca) as running:
         write_run(running, "run:begun", [waiting()])
         yield running
-
-
-def _runs(body: dict[str, Any]) -> dict[str, Any]:
-    if body.get("start") is False:
-        return {"definition": {"workflow_id": NAME, "made_of": body["parameters"]}}
-    return {"run_id": "run:begun"}
 
 
 def fields(**more: str) -> dict[str, str]:
@@ -72,9 +67,9 @@ def test_a_preview_shows_what_the_template_comes_to_and_starts_nothing(
 ) -> None:
     found, text = operator.fill(WAY, WAY, **fields(verb="preview"))
     assert found.status == 200
-    wish = {"template_id": NAME, "parameters": {"topic": "rain", "budget": 300}, "start": False}
-    assert arca.told == [("/runs", wish)]
-    assert '"made_of"' in words(text)
+    wish = {"template_id": NAME, "parameters": {"topic": "rain", "budget": 300}}
+    assert arca.told == [("/templates/materialize", wish)]
+    assert '"made"' in words(text)
     assert 'value="rain"' in text  # as it was typed
     assert 'value="run:drawn"' in text
     assert "data-panel" not in text  # it does not go away by itself
@@ -135,69 +130,155 @@ def test_an_answer_that_is_no_template_is_refused_as_one_of_the_module(
 ) -> None:
     arca.answers["GET /templates/odd"] = lambda _body: answer
     found, text = operator.send("GET", "/templates/odd")
-    assert (found.status, "no template" in text) == (502, True)
+    assert (found.status, "Arca answered with something" in text) == (502, True)
 
 
-@pytest.mark.parametrize("answer", [5, [], {"items": [5, {"template_id": 7}, {}]}, {"items": {}}])
-def test_a_list_that_is_none_shows_nothing_and_breaks_nothing(
-    operator: Browser, arca: FakeArca, answer: Any
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (5, "cannot be read"),
+        ([], "cannot be read"),
+        ({"items": [5, {"template_id": 7}, {}]}, "keeps no template yet"),
+        ({"items": {}}, "keeps no template yet"),
+    ],
+)
+def test_a_list_that_is_none_breaks_nothing(
+    operator: Browser, arca: FakeArca, answer: Any, said: str
 ) -> None:
     kept = arca.answers["GET /templates"]
     arca.answers["GET /templates"] = lambda _body: answer
-    assert "no template yet" in words(operator.page("/templates"))
+    assert said in words(operator.page("/templates"))
     arca.answers["GET /templates"] = kept
+
+
+# -- keeping and sharing ---------------------------------------------------------------------
+
+
+def test_a_template_is_kept_from_its_json(operator: Browser, arca: FakeArca) -> None:
+    arca.answers["POST /templates"] = {"status": "stored", "template_id": NAME}
+    text = '{"template_id": "biweekly/summary.v1"}'
+    found, _ = operator.fill("/templates", "/templates", template=text)
+    assert (found.status, found.headers["Location"]) == (303, f"{WAY}?note=template_kept")
+    assert arca.told == [("/templates", {"template_id": NAME})]
+    arca.told.clear()
+    found, page = operator.fill("/templates", "/templates", template='{"template_id"')
+    assert (found.status, "the template is not JSON" in words(page)) == (400, True)
+    assert arca.told == []
+    arca.refusal = NodeError(400, "definition", "line 1: plan is missing")
+    found, page = operator.fill("/templates", "/templates", template=text)
+    assert (found.status, "line 1: plan is missing" in words(page)) == (400, True)
+    assert "{&#34;template_id&#34;: &#34;biweekly/summary.v1&#34;}</textarea>" in page
+
+
+@pytest.mark.parametrize(
+    ("verb", "told", "leads_to"),
+    [
+        ("publish", (f"{WAY}/publish", {"publish": True}), WAY),
+        ("withdraw", (f"{WAY}/publish", {"publish": False}), WAY),
+        ("delete", (WAY, None), "/templates"),
+    ],
+)
+def test_a_template_is_published_withdrawn_and_deleted(
+    operator: Browser, arca: FakeArca, verb: str, told: Any, leads_to: str
+) -> None:
+    found, _ = operator.fill(WAY, WAY, verb=verb)
+    assert (found.status, found.headers["Location"]) == (303, f"{leads_to}?note=template_{verb}")
+    assert arca.told == [told]
+    arca.refusal = NodeError(403, "forbidden", "not now")
+    found, text = operator.fill(WAY, WAY, verb=verb)
+    assert (found.status, "not now" in words(text)) == (403, True)
 
 
 # -- importing -------------------------------------------------------------------------------
 
 
-def offered(nodes: TwoNodes, status: str, reason: str = "") -> dict[str, Any]:
+LOOK, KEEP = "POST /templates/import/preview", "/templates/import"
+
+
+def offered(nodes: TwoNodes, **changes: Any) -> dict[str, Any]:
     return {
-        "template": TEMPLATE,
+        "node_id": nodes.provider.node_id,
+        "template_id": NAME,
         "publisher": nodes.provider.participant_id,
-        "signature": {"status": status, "reason": reason},
+        "publisher_runs_node": True,
+        "signature": "valid",
         "digest": DIGEST,
+        "here": "absent",
+        "problems": [],
+        "importable": True,
+        "template": TEMPLATE,
+        **changes,
     }
+
+
+def look(nodes: TwoNodes, operator: Browser, **more: str) -> tuple[int, str]:
+    wish = {"node_id": nodes.provider.node_id, "template_id": NAME, "verb": "look", **more}
+    found, text = operator.fill("/templates", "/import-template", **wish)
+    return found.status, text
 
 
 def test_an_import_shows_publisher_and_signature_before_anything_is_kept(
     nodes: TwoNodes, operator: Browser, arca: FakeArca
 ) -> None:
-    arca.answers["POST /templates/import"] = offered(nodes, "valid")
+    arca.answers[LOOK] = offered(nodes)
+    status, text = look(nodes, operator)
     wish = {"node_id": nodes.provider.node_id, "template_id": NAME}
-    found, text = operator.fill("/templates", "/import-template", verb="look", **wish)
-    assert found.status == 200
-    assert arca.told == [("/templates/import", {**wish, "keep": False})]
+    assert status == 200
+    assert arca.told == [("/templates/import/preview", wish)]
     assert nodes.provider.participant_id in words(text)
     assert "signature valid" in words(text)
+    assert "which the publisher runs" in words(text)
     assert "data-panel" not in text
     arca.told.clear()
-    found, _ = operator.fill("/templates", "/import-template", verb="keep", digest=DIGEST, **wish)
+    seen = {**wish, "digest": DIGEST, "publisher": nodes.provider.participant_id}
+    for name, value in seen.items():
+        assert f'name="{name}" value="{value}"' in text
+    found, _ = operator.fill("/templates", "/import-template", verb="keep", **seen)
     assert (found.status, found.headers["Location"]) == (303, f"{WAY}?note=imported")
-    assert arca.told == [("/templates/import", {**wish, "keep": True, "digest": DIGEST})]
+    assert arca.told == [(KEEP, seen)]  # what was looked at, and nothing else
 
 
-def test_a_signature_that_is_not_valid_is_said_loudly(
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"signature": "invalid"}, "Who wrote this is not proven: its signature is invalid."),
+        ({"signature": "missing"}, "Who wrote this is not proven: its signature is missing."),
+        ({"signature": 5}, "Who wrote this is not proven: its signature is missing."),
+        ({"problems": [{"message": "a step is missing"}]}, "a step is missing"),
+        ({"here": "other"}, "This node keeps another template of this id"),
+    ],
+)
+def test_what_must_not_be_kept_is_said_and_has_no_button(
+    nodes: TwoNodes, operator: Browser, arca: FakeArca, changes: dict[str, Any], said: str
+) -> None:
+    arca.answers[LOOK] = offered(nodes, **changes, importable=False)
+    _, text = look(nodes, operator)
+    assert said in words(text)
+    assert 'value="keep"' not in text
+
+
+def test_without_an_id_the_public_templates_of_a_node_are_listed(
     nodes: TwoNodes, operator: Browser, arca: FakeArca
 ) -> None:
-    arca.answers["POST /templates/import"] = offered(nodes, "invalid", "it was changed")
-    wish = {"node_id": nodes.provider.node_id, "template_id": NAME, "verb": "look"}
-    _, text = operator.fill("/templates", "/import-template", **wish)
-    assert "signature invalid" in words(text)
-    assert "Who wrote this is not proven. it was changed" in words(text)
-    arca.answers["POST /templates/import"] = {"template": TEMPLATE}  # says nothing of it
-    _, text = operator.fill("/templates", "/import-template", **wish)
-    assert "Who wrote this is not proven." in words(text)
+    row = {"template_id": NAME, "publisher": nodes.provider.participant_id, "label": "A summary"}
+    arca.answers["POST /templates/browse"] = {"templates": [row, 5], "next": NAME}
+    status, text = look(nodes, operator, template_id="")
+    assert (status, "A summary biweekly/summary.v1" in words(text)) == (200, True)
+    assert arca.told == [("/templates/browse", {"node_id": nodes.provider.node_id})]
+    arca.told.clear()
+    look(nodes, operator, verb="browse", after=NAME, template_id="")
+    asked = {"node_id": nodes.provider.node_id, "after": NAME}
+    assert arca.told == [("/templates/browse", asked)]
 
 
 def test_an_import_that_fails_is_said_at_its_form(
     nodes: TwoNodes, operator: Browser, arca: FakeArca
 ) -> None:
-    arca.refusal = NodeError(502, "unreachable", "the node does not answer")
-    wish = {"node_id": nodes.provider.node_id, "template_id": NAME, "verb": "look"}
-    found, text = operator.fill("/templates", "/import-template", **wish)
-    assert (found.status, "the node does not answer" in words(text)) == (502, True)
-    assert f'value="{NAME}"' in text
+    arca.refusal = NodeError(504, "peer_unreachable", "the node cannot be reached")
+    for verb in ("look", "keep", "browse"):
+        status, text = look(nodes, operator, verb=verb)
+        assert (status, "the node cannot be reached" in words(text)) == (504, True)
+        assert f'value="{NAME}"' in text
 
 
 # -- where Arca is not there -----------------------------------------------------------------

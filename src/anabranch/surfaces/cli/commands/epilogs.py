@@ -72,6 +72,7 @@ _CODES: dict[str, dict[int, str]] = {
         2: _BAD_USAGE,
         4: "of `run --wait`: left waiting, paused or running",
     },
+    "offers": {0: "done", 1: f"of `put`: one was rejected; else {_BROKEN}", 2: _BAD_USAGE},
     "serve": _SERVER,
     "dev": _SERVER,
     "worker": {
@@ -164,6 +165,11 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "arca run examples/arca/best_of.json --wait --node buyer",
         "arca runs --status active --node buyer",
         "arca confirm run:06f3… review --actor kim --node buyer",
+    ),
+    "offers": (
+        "offers put offer.json --node buyer",
+        "offers list --service-type text/summarise --node buyer",
+        "offers trust participant:did:key:z6Mk… --catalog offers.db",
     ),
     "store": (
         "store backup /backups/monday.db",

@@ -27,15 +27,17 @@ async def ask_arca(
     method: str,
     path: str,
     body: Any = None,
-    query: Mapping[str, str] | None = None,
-) -> Any:
+) -> dict[str, Any]:
     """What Arca answers to the operator. Raises `NotHosted`, and `Refusal` for everything else."""
     try:
-        return await ask(request, method, ARCA + path, body, query)
+        answer = await ask(request, method, ARCA + path, body)
     except Refusal as refusal:
         if refusal.status == 404 and not await is_hosted(request):
             raise NotHosted from None
         raise
+    if not isinstance(answer, dict):
+        raise Refusal(502, "module_answer", "Arca answered with something that cannot be read")
+    return answer
 
 
 async def is_hosted(request: web.Request) -> bool:
@@ -59,43 +61,58 @@ class TemplateRow(NamedTuple):
     publisher: str
     parameters: int
     changed_at: Any
+    is_public: bool
+    came_from: str  # the node that it was imported from
+    problem: str
 
 
-class Verdict(NamedTuple):
-    """What is known about who published a template."""
+class Preview(NamedTuple):
+    """What is known about a template of another node."""
 
     publisher: str
-    status: str  # valid, or why not
-    reason: str
+    runs_node: bool | None  # whether the publisher runs the node that gave it
+    signature: str  # valid, invalid, missing
     digest: str
+    here: str  # absent, same, other
+    problems: list[str]
+    can_keep: bool
 
     @property
-    def is_valid(self) -> bool:
-        return self.status == "valid"
+    def is_signed(self) -> bool:
+        return self.signature == "valid"
 
 
-def templates_in(answer: Any) -> list[TemplateRow]:
-    rows = answer.get("items") if isinstance(answer, dict) else None
+def templates_in(answer: Mapping[str, Any], key: str = "items") -> list[TemplateRow]:
+    rows = answer.get(key)
     return [
-        row_of(one) for one in rows or () if isinstance(one, dict) and _text(one, "template_id")
+        row_of(one)
+        for one in (rows if isinstance(rows, list) else ())
+        if isinstance(one, dict) and _text(one, "template_id")
     ]
 
 
 def row_of(one: Mapping[str, Any]) -> TemplateRow:
-    parameters = one.get("parameters")
+    parameters, imported = one.get("parameters"), one.get("imported")
+    origin = imported if isinstance(imported, dict) else {}
+    publisher = (
+        _text(one, "publisher") or _text(origin, "publisher") or _text(one, "participant_id")
+    )
     return TemplateRow(
-        _text(one, "template_id"),
-        _text(one, "label"),
-        _text(one, "description"),
-        _text(one, "publisher") or _text(one, "participant_id"),
-        len(parameters) if isinstance(parameters, dict) else 0,
-        one.get("updated_at") or one.get("created_at"),
+        name=_text(one, "template_id"),
+        label=_text(one, "label"),
+        description=_text(one, "description"),
+        publisher=publisher,
+        parameters=len(parameters) if isinstance(parameters, dict) else 0,
+        changed_at=one.get("updated_at") or one.get("created_at"),
+        is_public=one.get("public") is True,
+        came_from=_text(origin, "node_id"),
+        problem=_text(one, "problem"),
     )
 
 
-def template_of(answer: Any) -> dict[str, Any]:
+def template_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The `workflow-template.v1` in an answer. Raises `Refusal` where there is none."""
-    found = answer.get("template", answer) if isinstance(answer, dict) else None
+    found = answer.get("template")
     if not isinstance(found, dict) or not _text(found, "template_id"):
         raise Refusal(502, "module_answer", "Arca answered with something that is no template")
     return found
@@ -119,14 +136,17 @@ def _parameter(name: str, one: Mapping[str, Any]) -> RunInput:
     )
 
 
-def verdict_of(answer: Mapping[str, Any]) -> Verdict:
-    signed = answer.get("signature")
-    said = signed if isinstance(signed, dict) else {}
-    return Verdict(
-        _text(answer, "publisher"),
-        _text(said, "status") or "unknown",
-        _text(said, "reason"),
-        _text(answer, "digest"),
+def preview_of(answer: Mapping[str, Any]) -> Preview:
+    runs, problems = answer.get("publisher_runs_node"), answer.get("problems")
+    listed = problems if isinstance(problems, list) else []
+    return Preview(
+        publisher=_text(answer, "publisher"),
+        runs_node=runs if isinstance(runs, bool) else None,
+        signature=_text(answer, "signature") or "missing",
+        digest=_text(answer, "digest"),
+        here=_text(answer, "here"),
+        problems=[_text(one, "message") for one in listed[:50] if isinstance(one, dict)],
+        can_keep=answer.get("importable") is True,
     )
 
 

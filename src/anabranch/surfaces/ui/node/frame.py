@@ -61,6 +61,10 @@ NOTES = {
     "not_fulfilled": "Rejected: the task is not fulfilled.",
     "started": "The run has started.",
     "imported": "The template is kept.",
+    "template_kept": "The template is kept.",
+    "template_publish": "Other nodes can read the template now, with your signature.",
+    "template_withdraw": "Other nodes can read the template no longer.",
+    "template_delete": "The template is deleted.",
 }
 
 

@@ -70,6 +70,7 @@ _POST: dict[str, Page] = {
     "/offers/{offer}/order": offers.order,
     "/catalog/trust": catalog.trust,
     "/catalog/distrust": catalog.distrust,
+    "/templates": templates.put,
     "/import-template": templates.bring,
     "/templates/{template}": templates.use,
     "/orders/{execution}": orders.act,

@@ -31,6 +31,7 @@ PAID, RETURNED = ("released",), ("failed", "rejected", "expired")
 #: What the codes of failures mean.
 WORDS: Mapping[str, str] = {
     "no_targets": "Nobody was found who could be asked.",
+    "unknown_participant": "It is not known here which node the participant runs.",
     "quorum_unreachable": "Fewer participants can be asked than have to agree.",
     "no_usable_answer": "Nobody gave an answer that can be used.",
     "no_offer": "Nobody offers this service here, or nobody who is trusted.",

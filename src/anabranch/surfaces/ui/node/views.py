@@ -72,6 +72,9 @@ _LOOKS: Mapping[str, str] = {
     "federation": "active",
     "untrusted": "failed",
     "valid": "done",
+    "invalid": "failed",
+    "missing": "failed",
+    "public": "active",
     "answered": "done",
     "info": "plain",
 }

@@ -7,7 +7,7 @@ import os
 
 from anabranch.market.node.folder import NodeFolder
 from anabranch.settings import Settings
-from anabranch.surfaces.cli.commands.arca import runs
+from anabranch.surfaces.cli.commands.arca import runs, templates
 from anabranch.surfaces.cli.commands.arca.client import ArcaClient
 
 
@@ -17,4 +17,8 @@ async def arca(options: argparse.Namespace, settings: Settings) -> int:
 
         return await serve(options)
     folder = NodeFolder(getattr(options, "node", None) or os.environ.get("ANABRANCH_NODE") or ".")
-    return await runs.ACTIONS[options.action](options, await ArcaClient.of(folder))
+    if options.action == "templates":
+        act = templates.ACTIONS[getattr(options, "do", None) or ""]
+    else:
+        act = runs.ACTIONS[options.action]
+    return await act(options, await ArcaClient.of(folder))

@@ -37,6 +37,7 @@ def add_arca(verbs: c.Verbs) -> None:
     ):
         _said(_of_run(actions, name, text))
     _confirm(actions)
+    _templates(actions)
 
 
 def action(actions: c.Verbs, name: str, text: str) -> argparse.ArgumentParser:
@@ -93,3 +94,39 @@ def _confirm(actions: c.Verbs) -> None:
     parser.add_argument("--reject", action="store_true", help="it is not fulfilled")
     parser.add_argument("--evidence", metavar="JSON", help="kept with the decision")
     _said(parser)
+
+
+def _templates(actions: c.Verbs) -> None:
+    parser = action(actions, "templates", "Show the templates of a node, keep, run and share them.")
+    doing = parser.add_subparsers(dest="do", metavar="DO", title="what to do", required=False)
+    _do(doing, "list", "Show the templates.")
+    _do(doing, "put", "Keep a template.", "FILE")
+    _do(doing, "show", "Show a template.", "TEMPLATE")
+    _do(doing, "delete", "Delete a template.", "TEMPLATE")
+    _parameters(_do(doing, "materialise", "Show what a template comes to.", "TEMPLATE"))
+    run = _do(doing, "run", "Start a run of a template.", "TEMPLATE")
+    _parameters(run)
+    c.pairs(run, "--input", "one value of the input of the run")
+    run.add_argument("--run-id", metavar="ID", help="the same id again is the same run")
+    wait(run)
+    publish = _do(doing, "publish", "Let other nodes read a template.", "TEMPLATE")
+    publish.add_argument("--withdraw", action="store_true", help="let them read it no longer")
+    _do(doing, "browse", "Show the templates that another node publishes.", "NODE_ID")
+    text = "Show a template of another node, whose it is, and whether its signature holds."
+    _do(doing, "preview", text, "NODE_ID", "TEMPLATE")
+    text = "Show a template of another node, and keep it."
+    imported = _do(doing, "import", text, "NODE_ID", "TEMPLATE")
+    imported.add_argument("--digest", metavar="SHA256", help="keep exactly what was looked at")
+    imported.add_argument("--publisher", metavar="ID", help="only if this participant signed it")
+
+
+def _do(doing: c.Verbs, name: str, text: str, *positional: str) -> argparse.ArgumentParser:
+    parser = doing.add_parser(name, help=text, description=text, formatter_class=c.Formatter)
+    places(parser)
+    for each in positional:
+        parser.add_argument(each.lower(), metavar=each)
+    return parser
+
+
+def _parameters(parser: argparse.ArgumentParser) -> None:
+    c.pairs(parser, "--param", "a parameter of the template; V is JSON if it can be")

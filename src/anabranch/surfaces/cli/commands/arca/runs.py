@@ -77,7 +77,7 @@ async def dispatches(options: argparse.Namespace, arca: ArcaClient) -> int:
         for one in found
     ]
     head = ("STEP", "ATTEMPT", "ASKED", "STATUS", "OUTCOME")
-    return render.tell_rows(options, found, rows, head, "nobody has been asked yet")
+    return render.tell_rows(options, found, rows, head, "no participant has been asked yet")
 
 
 def _act(verb: str) -> Asked:

@@ -1,4 +1,4 @@
-"""Workflow templates of Arca: their parameters, what they come to, starting one, importing one.
+"""Workflow templates of Arca: their parameters, what they come to, starting, sharing, importing.
 
 The module keeps the templates and judges them; a page shows what it says. What another node
 publishes is shown with its publisher and the verdict on the signature before it is kept.
@@ -17,15 +17,16 @@ from anabranch.surfaces.ui.node.arca import (
     NotHosted,
     ask_arca,
     parameters_of,
+    preview_of,
     row_of,
     template_of,
     templates_in,
-    verdict_of,
 )
 from anabranch.surfaces.ui.node.frame import (
     Refusal,
     Trouble,
     ask,
+    form_of,
     json_in,
     part,
     see,
@@ -34,6 +35,9 @@ from anabranch.surfaces.ui.node.frame import (
     trouble,
 )
 from anabranch.surfaces.ui.views.forms import fields_of, given_of
+
+#: What can be done with a template besides using it.
+VERBS = ("publish", "withdraw", "delete")
 
 
 async def page(request: web.Request, wrong: Trouble | None = None) -> web.StreamResponse:
@@ -55,14 +59,29 @@ async def page(request: web.Request, wrong: Trouble | None = None) -> web.Stream
     )
 
 
+async def put(request: web.Request) -> web.StreamResponse:
+    form = await form_of(request)
+    try:
+        given = json_in(form.get("template", ""), "the template")
+        kept = await ask_arca(request, "POST", "/templates", given)
+    except Refusal as refusal:
+        return await page(request, trouble(refusal, "put", form))
+    if kept.get("status") == "deleted":
+        raise see("/templates", "template_delete")
+    raise see(f"/templates/{part(row_of(kept).name)}", "template_kept")
+
+
 async def one(request: web.Request) -> web.StreamResponse:
     return await _shown(request)
 
 
 async def use(request: web.Request) -> web.StreamResponse:
-    """What the template comes to with these parameters, or a run of that."""
+    """What the template comes to with these parameters, a run of that, or what becomes of it."""
     form = await guard.read_form(request)
-    typed, name = texts_in(form), request.match_info["template"]
+    typed = texts_in(form)
+    verb, name = typed.get("verb", ""), request.match_info["template"]
+    if verb in VERBS:
+        return await _changed(request, verb, name)
     found = template_of(await ask_arca(request, "GET", f"/templates/{part(name)}"))
     given = given_of(parameters_of(found), form)
     if given.errors:
@@ -70,14 +89,26 @@ async def use(request: web.Request) -> web.StreamResponse:
         return await _shown(request, wrong, form=form, errors=given.errors)
     wish: dict[str, Any] = {"template_id": name, "parameters": given.values}
     try:
-        if typed.get("verb") == "start":
+        if verb == "start":
             wish |= {"input": _run_input(typed), "run_id": typed.get("run_id") or None}
             begun = await ask_arca(request, "POST", "/runs", wish)
-            raise see(f"/runs/{part(str(begun['run_id']))}", "started")
-        made = await ask_arca(request, "POST", "/runs", {**wish, "start": False})
+            raise see(f"/runs/{part(str(begun.get('run_id')))}", "started")
+        made = await ask_arca(request, "POST", "/templates/materialize", wish)
     except Refusal as refusal:
         return await _shown(request, trouble(refusal, "use", typed), form=form)
     return await _shown(request, form=form, made=made.get("definition"), typed=typed)
+
+
+async def _changed(request: web.Request, verb: str, name: str) -> web.StreamResponse:
+    path = f"/templates/{part(name)}"
+    try:
+        if verb == "delete":
+            await ask_arca(request, "DELETE", path)
+        else:
+            await ask_arca(request, "POST", f"{path}/publish", {"publish": verb == "publish"})
+    except Refusal as refusal:
+        return await _shown(request, trouble(refusal, "change"))
+    raise see("/templates" if verb == "delete" else path, f"template_{verb}")
 
 
 def _run_input(typed: Mapping[str, str]) -> Any:
@@ -97,14 +128,15 @@ async def _shown(
     typed: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
     name = request.match_info["template"]
-    found = template_of(await ask_arca(request, "GET", f"/templates/{part(name)}"))
+    answer = await ask_arca(request, "GET", f"/templates/{part(name)}")
+    found = template_of(answer)
     typed = typed or (wrong.typed if wrong else {})
     return show(
         request,
         "node/template.html",
         wrong,
         template=found,
-        row=row_of(found),
+        row=row_of({**found, **answer}),
         template_id=name,
         fields=fields_of(parameters_of(found), form, errors),
         made=made,
@@ -114,22 +146,41 @@ async def _shown(
     )
 
 
+# -- templates of other nodes ----------------------------------------------------------------
+
+
 async def bring(request: web.Request) -> web.StreamResponse:
-    """A template of another node: looked at first, kept only when the operator says so."""
+    """List those of another node, look at one, and keep it when the operator has seen it."""
     typed = texts_in(await guard.read_form(request))
-    keep = typed.get("verb") == "keep"
-    wish: dict[str, Any] = {
-        "node_id": typed.get("node_id", ""),
-        "template_id": typed.get("template_id", ""),
-        "keep": keep,
-        **({"digest": typed["digest"]} if keep and typed.get("digest") else {}),
-    }
+    verb = typed.get("verb", "")
     try:
-        found = await ask_arca(request, "POST", "/templates/import", wish)
+        if verb == "keep":
+            return await _kept(request, typed)
+        if verb == "browse" or not typed.get("template_id"):
+            return await _browsed(request, typed)
+        return await _looked(request, typed)
     except Refusal as refusal:
         return await page(request, trouble(refusal, "import", typed))
-    if keep:
-        raise see(f"/templates/{part(wish['template_id'])}", "imported")
+
+
+async def _browsed(request: web.Request, typed: Mapping[str, str]) -> web.StreamResponse:
+    node_id = typed.get("node_id", "")
+    wish = {"node_id": node_id, **({"after": typed["after"]} if typed.get("after") else {})}
+    found = await ask_arca(request, "POST", "/templates/browse", wish)
+    further = found.get("next")
+    return show(
+        request,
+        "node/browse.html",
+        node_id=node_id,
+        rows=templates_in(found, "templates"),
+        further=further if isinstance(further, str) else "",
+        still=True,
+    )
+
+
+async def _looked(request: web.Request, typed: Mapping[str, str]) -> web.StreamResponse:
+    wish = {"node_id": typed.get("node_id", ""), "template_id": typed["template_id"]}
+    found = await ask_arca(request, "POST", "/templates/import/preview", wish)
     template = template_of(found)
     return show(
         request,
@@ -137,7 +188,15 @@ async def bring(request: web.Request) -> web.StreamResponse:
         wish=wish,
         template=template,
         row=row_of(template),
-        verdict=verdict_of(found),
+        seen=preview_of(found),
         fields=fields_of(parameters_of(template)),
         still=True,
     )
+
+
+async def _kept(request: web.Request, typed: Mapping[str, str]) -> web.StreamResponse:
+    """The digest and the publisher are those that the operator has seen."""
+    names = ("node_id", "template_id", "digest", "publisher")
+    wish = {name: typed.get(name, "") for name in names}
+    await ask_arca(request, "POST", "/templates/import", wish)
+    raise see(f"/templates/{part(wish['template_id'])}", "imported")
