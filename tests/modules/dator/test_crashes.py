@@ -106,6 +106,25 @@ async def test_an_order_is_done_once_where_the_provider_dies_again_while_it_take
         await require_done_once(market, calls=3)
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("number", range(1, KILLS))
+@in_loop
+async def test_an_order_is_done_once_whenever_the_process_of_dator_alone_is_killed(
+    number: int, when: str
+) -> None:
+    market = market_of("auto")
+    begun, dator = market.provider.commits, market.provider.modules["dator"]
+
+    def kill(at: str, commit: int) -> None:
+        if (at, commit) == (when, begun + number):
+            dator.kill()
+
+    market.provider.on_commit = kill
+    await story(market)
+    assert number > 8 or dator.lives == 2
+    await require_done_once(market)
+
+
 @in_loop
 async def test_work_that_a_crash_interrupted_is_asked_for_again_under_the_same_dispatch_id() -> (
     None
