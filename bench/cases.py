@@ -26,6 +26,7 @@ from bench.parties import b8, b9, b10
 from bench.postgres.cases import p1, p2, p3, p4, p5, p6
 from bench.rows import Row
 from bench.server import server, server_top
+from bench.stories import m1, m4
 
 # -- B1: latency of one run ------------------------------------------------------------------
 
@@ -156,6 +157,6 @@ CASES: dict[str, Case] = {
         *(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, memory, server, server_top),
         *(p1, p2, p3, p4, p5, p6),
         *(n1, n2, n3, n4),
-        *(m2, m3),
+        *(m1, m2, m3, m4),
     )
 }
