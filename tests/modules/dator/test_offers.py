@@ -89,6 +89,22 @@ async def test_an_offer_that_is_removed_is_withdrawn_and_may_come_back() -> None
 
 
 @in_loop
+async def test_an_offer_that_was_withdrawn_long_ago_is_forgotten_and_keeps_its_number() -> None:
+    market = Market(config_of(OFFER, OTHER))
+    await restarted(market, config_of(OFFER))
+
+    async def shown() -> int:
+        return len((await market.ask("provider", "GET", "/v1/enact/dator/offers"))["items"])
+
+    assert await shown() == 2
+    await market.world.advance(2 * 86_400)
+    assert await shown() == 1
+    await restarted(market, config_of(OFFER, OTHER))
+    assert sorted(one["sequence/no"] for one in await market.offers()) == [1, 3]
+    await market.close()
+
+
+@in_loop
 async def test_an_offer_is_renewed_before_it_expires() -> None:
     market = Market(config_of(OFFER, offer_valid_sec=600))
     (first,) = await market.offers()
@@ -145,6 +161,32 @@ async def test_a_node_that_has_asked_is_told_of_changes_and_of_withdrawals() -> 
     await market.ask("provider", "POST", f"{PUBLISH}/withdraw", gone)
     await market.world.advance(5)
     assert await seen(market) == [(1, 100)]
+    await market.close()
+
+
+@in_loop
+async def test_an_answer_that_leaves_offers_out_says_where_to_go_on() -> None:
+    market = Market(config_of(OFFER, OTHER))
+    await market.open()
+    buyer = market.world["buyer"]
+    assert buyer.node is not None
+
+    def page(wanted: dict[str, Any]) -> Any:
+        assert buyer.node is not None
+        work = buyer.node.context.peers.request(
+            market.provider.node_id,
+            "offer-catalog.fetch.request",
+            {"filter": wanted},
+            correlation_id="q1",
+            seconds=30,
+        )
+        return buyer.run(work)
+
+    first = page({"limit": 1})
+    second = page({"limit": 1, "after": first["next"]})
+    found = [one["offer"]["offer/id"] for one in (*first["offers"], *second["offers"])]
+    assert found == sorted(one["offer/id"] for one in await market.offers())
+    assert "next" not in second
     await market.close()
 
 

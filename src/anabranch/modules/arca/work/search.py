@@ -1,7 +1,8 @@
 """The kind `targets`: whom a step asks, found in what the host and the catalog know.
 
-Nothing leaves the node for a search. Where the host cannot say who is there, the search fails and
-is tried again; nobody is taken for nobody only where that is known.
+A search for passports asks no other node. Where no offer is known for a service, other catalogs are
+asked for theirs, and the search looks again. Where the host cannot say who is there, the search
+fails and is tried again; nobody is taken for nobody only where that is known.
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ class TargetSearch:
             case "capability":
                 return await self._holders(query)
             case "task_type" | "service_type":
-                return self._offering(query)
+                found, why = self._offering(query)
+                if not found:
+                    await self._offers.refresh()
+                    found, why = self._offering(query)
+                return found, why
             case "offer":
                 return _provider_of(offer), "the offer names no provider"
             case other:
