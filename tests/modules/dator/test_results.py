@@ -116,9 +116,7 @@ async def test_a_result_that_the_buyer_refuses_for_good_is_not_sent_again() -> N
 
 
 @in_loop
-async def test_a_result_that_expired_is_sent_again_with_the_same_bytes_up_to_a_limit() -> (
-    None
-):
+async def test_a_result_that_expired_is_sent_again_with_the_same_bytes_up_to_a_limit() -> None:
     stage = await Stage().open()
     stage.free.set()
     stage.host.delivery_status = {"status": "expired"}
