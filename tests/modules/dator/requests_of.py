@@ -16,7 +16,7 @@ BUYER_NODE = SigningKey.from_seed(b"n" * 32).identity("node")
 OTHER_NODE = SigningKey.from_seed(b"o" * 32).identity("node")
 
 
-def order_of(offer_id: str, name: str = "one", **changes: Any) -> dict[str, Any]:
+def order_of(offer_id: str, name: str = "one", /, **changes: Any) -> dict[str, Any]:
     order = {
         "schema/v": 1,
         "order/id": f"order:{name}",
@@ -39,7 +39,7 @@ def order_of(offer_id: str, name: str = "one", **changes: Any) -> dict[str, Any]
 
 
 def request_of(
-    order: dict[str, Any], deadline: str = "2026-06-10T09:00:00Z", **changes: Any
+    order: dict[str, Any], deadline: str = "2026-06-10T09:00:00Z", /, **changes: Any
 ) -> dict[str, Any]:
     name = order["order/id"].partition(":")[2]
     request = dispatch_request(order, f"execution:{name}", deadline, BUYER_NODE)

@@ -195,7 +195,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "other-reason",
     ),
     "expired": (
-        lambda: request_of(order_of(OFFER_ID), deadline="2026-06-10T08:00:05Z"),
+        lambda: request_of(order_of(OFFER_ID), "2026-06-10T08:00:05Z"),
         "deadline-passed",
     ),
     "other-input": (
@@ -244,7 +244,8 @@ async def test_a_request_that_another_node_hands_in_is_rejected(stage: Stage) ->
 
 @with_stage
 async def test_what_is_no_artifact_of_this_kind_is_rejected(stage: Stage) -> None:
-    for body in ({}, {"artifact": {}}, {"artifact": {"schema": "x"}}, [], None):
+    bodies: list[Any] = [{}, {"artifact": {}}, {"artifact": {"schema": "x"}}, [], None]
+    for body in bodies:
         path = "/v1/artifact-delivery/accept"
         status, said = await stage.module.handle("POST", path, {}, body)
         assert (status, said["status"]) == (200, "rejected")

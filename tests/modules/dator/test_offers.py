@@ -89,6 +89,22 @@ async def test_an_offer_that_is_removed_is_withdrawn_and_may_come_back() -> None
 
 
 @in_loop
+async def test_an_offer_that_was_withdrawn_long_ago_is_forgotten_and_keeps_its_number() -> None:
+    market = Market(config_of(OFFER, OTHER))
+    await restarted(market, config_of(OFFER))
+
+    async def shown() -> int:
+        return len((await market.ask("provider", "GET", "/v1/enact/dator/offers"))["items"])
+
+    assert await shown() == 2
+    await market.world.advance(2 * 86_400)
+    assert await shown() == 1
+    await restarted(market, config_of(OFFER, OTHER))
+    assert sorted(one["sequence/no"] for one in await market.offers()) == [1, 3]
+    await market.close()
+
+
+@in_loop
 async def test_an_offer_is_renewed_before_it_expires() -> None:
     market = Market(config_of(OFFER, offer_valid_sec=600))
     (first,) = await market.offers()

@@ -14,6 +14,7 @@ from anabranch.market.node.modules.config import is_module_path, loopback_addres
 
 SECTION = "dator"
 EXECUTE_PATH = "/v1/role/execute"
+OFFERS_MAX = 256
 OPEN_MAX = 400  # requests that are not done; the host lists no more than 500 records at once
 
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -75,7 +76,7 @@ class PushConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    offers: tuple[OfferConfig, ...] = ()
+    offers: Annotated[tuple[OfferConfig, ...], msgspec.Meta(max_length=OFFERS_MAX)] = ()
     roles: dict[str, RoleConfig] = {}  # by capability id
     push: PushConfig = PushConfig()
     offer_valid_sec: _Seconds | None = None  # None is what the host gives

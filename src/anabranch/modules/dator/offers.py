@@ -19,7 +19,7 @@ from anabranch.clock import Clock
 from anabranch.market.documents.shapes import moment
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ids import derived
-from anabranch.modules.dator.config import DatorConfig, OfferConfig
+from anabranch.modules.dator.config import OFFERS_MAX, DatorConfig, OfferConfig
 from anabranch.modules.dator.drafts import content_of, is_same, offer_id_of
 from anabranch.modules.dator.pushes import Pushes
 from anabranch.modules.dator.requests import Unacceptable
@@ -31,7 +31,7 @@ from anabranch.work.participants.performers import rfc3339
 logger = logging.getLogger("anabranch.module")
 
 RECORDS = "dator-offer"
-OFFERS_MAX = 256
+FORGET_SECONDS = 86_400  # after which offers that were withdrawn are not shown any more
 CHECK_SECONDS = 600.0  # between two looks at what the host has
 TURN_SECONDS = 0.1  # at least, between two looks at what is due
 STALE_TRIES = 3
@@ -129,7 +129,15 @@ class Offers:
             for name, kept in list(self._kept.items()):
                 if name not in wanted and kept.offer is not None:
                     await self._guarded(name, self._withdraw(kept))
+                elif kept.offer is None and self._is_long_gone(kept):
+                    await self._host.delete_record(RECORDS, name)
+                    del self._kept[name]
             return min([CHECK_SECONDS, *due])
+
+    def _is_long_gone(self, kept: KeptOffer) -> bool:
+        """Whether no order from it could be taken any more."""
+        seconds = max(self._config.superseded_grace_sec, FORGET_SECONDS)
+        return self._clock.now() > kept.versions[-1].at + seconds * 1000
 
     def _configured(self) -> dict[str, OfferConfig]:
         return {offer_id_of(one, self.node_id): one for one in self._config.offers}

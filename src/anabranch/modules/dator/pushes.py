@@ -1,6 +1,6 @@
 """Who is told of offers, and how: answers to those who ask, and pushes to those who follow.
 
-A push is sent once and not waited for: whoever misses it asks again at its own pace.
+A push is sent once and not waited for: a node that misses it asks again at its own pace.
 """
 
 from __future__ import annotations

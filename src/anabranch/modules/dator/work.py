@@ -101,7 +101,9 @@ class Work:
             assert now is not None
             if now.state != "waiting":
                 return now
-            return await self._keep(now, failure("deadline-passed", "no operator decided in time"))
+            return await self._keep(
+                now, failure("deadline-passed", "the operator did not decide in time")
+            )
 
     async def decide(self, key: str, *, accept: bool, actor: str, reason: str) -> Request:
         """What an operator says, once; the same again changes nothing. Raises `NodeError`."""

@@ -192,7 +192,7 @@ async def _told(buyer: NodeProcess, trails: Sequence[Trail]) -> Law:
             continue
         if told[trail.run] != 1:
             wrong.append(f"{told[trail.run]} notifications about {trail.run}")
-        files = [file for file in output.rglob("*.json") if trail.run in file.name]
+        files = [file for file in output.rglob("*.json") if trail.run == file.stem]
         kept = [msgspec.json.decode(file.read_bytes()).get("status") for file in files]
         if kept != [trail.status]:
             wrong.append(f"artifacts of {trail.run}: {kept}")

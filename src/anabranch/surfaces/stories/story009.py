@@ -45,6 +45,11 @@ class Story009(Story):
     variants = ("rejects", "stalled")
     capability = CAPABILITY
 
+    def __init__(self, variant: str = "", depth: int = 100) -> None:
+        """`depth` is that of the queue of every offer."""
+        super().__init__(variant)
+        self._depth = depth
+
     def plans(self) -> list[NodePlan]:
         stalled, rejects = self.variant == "stalled", self.variant == "rejects"
         draws = Offering(
@@ -63,7 +68,10 @@ class Story009(Story):
         }
         return [
             NodePlan(
-                name=name, passports=(CAPABILITY,), offers=offered, role=roles.get(name, "work")
+                name=name,
+                passports=(CAPABILITY,),
+                offers=tuple(msgspec.structs.replace(one, depth=self._depth) for one in offered),
+                role=roles.get(name, "work"),
             )
             for name, offered in offers.items()
         ]

@@ -12,17 +12,12 @@ from typing import Any
 
 import msgspec
 
-from anabranch.clock import Clock
-from anabranch.market.catalog.catalog import OfferCatalog
 from anabranch.market.node.api import Answer, Call, Endpoint
 from anabranch.market.node.buying.dispatching import envelope_of
-from anabranch.modules.arca.config import ArcaConfig
-from anabranch.modules.arca.module import ArcaModule
-from anabranch.modules.kit.entries import ACCEPTORS, GRANTS
+from anabranch.modules.kit.entries import ACCEPTORS
 from anabranch.modules.kit.host import Host
 from anabranch.modules.kit.module import DROP, Module, PeerMessage, reply
-from anabranch.store.memory.store import MemoryStore
-from anabranch.testing.market import LastingModule, ModuleLife, NodeSpec, World
+from anabranch.testing.market import LastingModule, ModuleLife, NodeSpec, World, arca
 from anabranch.work.participants.performers import rfc3339
 
 RUNS = "/v1/enact/arca/runs"
@@ -135,39 +130,16 @@ class Judge(Module):
         return Answer(body=verdict(call.body) if callable(verdict) else verdict)
 
 
-class Home:
-    """What Arca keeps: its runs and its catalog."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.store = MemoryStore()
-        self.catalog = OfferCatalog(":memory:", clock=clock)
-
-
-def _arca(config: ArcaConfig) -> LastingModule[Home]:
-    def make(life: ModuleLife, home: Home) -> ArcaModule:
-        return ArcaModule(
-            host=Host(life.host),
-            clock=life.clock,
-            store=life.disk(home.store),
-            catalog=home.catalog,
-            config=config,
-        )
-
-    grants = [*GRANTS["arca"], "publication.verify"]
-    executor = {"grants": grants, "acceptors": [ACCEPTORS["arca"]]}
-    return LastingModule(Home, make, executor)
-
-
 class Stage:
     """`prices` has a provider for each price of its one offer, by name; None has no offer."""
 
     def __init__(self, prices: Mapping[str, int | None], **config: Any) -> None:
         self.sold = {name: Sold() for name in prices}
         passports = {"directory": {"passports": ["offer-catalog"]}}
-        arca = _arca(msgspec.convert({"peer_sync_interval_sec": 5, **config}, ArcaConfig))
+        buying = arca({"peer_sync_interval_sec": 5, **config}, grants=("publication.verify",))
         self.verdicts: list[Any] = []
         judge = LastingModule(lambda _clock: self.verdicts, Judge)
-        modules: dict[str, Any] = {"arca": arca, "judge": judge}
+        modules: dict[str, LastingModule[Any]] = {"arca": buying, "judge": judge}
         specs = [NodeSpec(name="buyer", modules=modules, config={"orders": SOON})]
         for name, sold in self.sold.items():
             shop = LastingModule(

@@ -15,7 +15,8 @@ from anabranch.clock import Clock
 from anabranch.errors import AnabranchError
 from anabranch.ids import dispatch_id
 from anabranch.kernel.values import Answer, succeeded
-from anabranch.market.documents import check
+from anabranch.market.node.directory.artifacts import CheckedBefore
+from anabranch.market.node.errors import NodeError
 from anabranch.modules.arca.config import ArcaConfig
 from anabranch.modules.arca.work.attempts import step_of
 from anabranch.modules.arca.work.patience import Patience
@@ -51,6 +52,7 @@ class PeerDispatch:
         self._clock = clock
         self._patience = Patience(config)
         self._silence_ms = config.silence_ms
+        self._checked = CheckedBefore()  # providers answer with the same offer again and again
 
     async def perform(self, task: Task) -> Answer:
         name = str(task.inputs.get("target") or "")
@@ -59,7 +61,7 @@ class PeerDispatch:
         try:
             nodes = await self._nodes(name, request["service_type"])
             reply = await self._asked(nodes, request, ends)
-            problem = problem_of(reply, request, name)
+            problem = self._problem_of(reply, request, name)
             if problem:
                 raise BadReply(f"the answer of {name}: {problem}", code="bad_reply")
         except NotReached as error:
@@ -128,6 +130,23 @@ class PeerDispatch:
         assert unreached is not None, "there is at least one node"
         raise unreached
 
+    def _problem_of(self, reply: Any, request: Mapping[str, Any], participant: str) -> str:
+        """What is wrong with the answer to this request, or nothing."""
+        if not isinstance(reply, Mapping):
+            return "it is no object"
+        if reply.get("dispatch_id") != request["dispatch_id"]:
+            return "it answers another request"
+        if is_negative(reply):
+            return ""
+        if reply.get("status") != "offer":
+            return f"its status is {str(reply.get('status'))[:40]!r}"
+        offer = reply.get("offer")
+        try:
+            self._checked.require(offer, _OFFER, "its offer")
+        except NodeError as error:
+            return error.message
+        return _problem_of_offer(offer, request, participant)
+
 
 def reply_in(outcome: Mapping[str, Any]) -> Any:
     """What the peer answered. Raises `NotReached`, `Silent` and `BadReply`."""
@@ -150,23 +169,7 @@ def reply_in(outcome: Mapping[str, Any]) -> Any:
     raise BadReply(message or "the node answered with an error", code=code or "peer_error")
 
 
-def problem_of(reply: Any, request: Mapping[str, Any], participant: str) -> str:
-    """What is wrong with the answer to this request, or nothing."""
-    if not isinstance(reply, Mapping):
-        return "it is no object"
-    if reply.get("dispatch_id") != request["dispatch_id"]:
-        return "it answers another request"
-    if is_negative(reply):
-        return ""
-    if reply.get("status") != "offer":
-        return f"its status is {str(reply.get('status'))[:40]!r}"
-    return _problem_of_offer(reply.get("offer"), request, participant)
-
-
 def _problem_of_offer(offer: Any, request: Mapping[str, Any], participant: str) -> str:
-    problems = check(offer, kind=_OFFER)
-    if problems:
-        return f"its offer: {problems[0].path or '/'} {problems[0].message}"
     if offer["provider/participant-id"] != participant:
         return f"its offer is one of {offer['provider/participant-id']}"
     if offer["service/type"] != request["service_type"]:
