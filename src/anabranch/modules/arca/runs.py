@@ -204,7 +204,7 @@ class RunsPart:
 
     async def _open_orders(self, shown: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
         """The executions of steps that wait for theirs; none where the host cannot be asked."""
-        found = {}
+        found: dict[str, Mapping[str, Any]] = {}
         for step in shown["steps"]:
             if step["status"] != "awaiting_execution" or not step.get("execution_id"):
                 continue

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from anabranch.surfaces.cli.output.exit_codes import FAILED, LEFT_WAITING
 Asked = Callable[[argparse.Namespace, ArcaClient], Awaitable[int]]
 LOOK_SECONDS = 0.1
 MOVING = ("pending", "running")
-PATIENCE_SECONDS = 2.0  # before people are told that a run waits for them
+LOOKS_BETWEEN = 5  # two questions whom the run waits for
 NEWEST = "last"
 _MANY = {"limit": 500}
 #: What to look at first, by the class of the error.
@@ -47,30 +47,32 @@ async def shown(options: argparse.Namespace, arca: ArcaClient, run: Mapping[str,
     """A run as it stands, or with `--wait` as it ends; the exit code says how."""
     if options.wait is None:
         return render.tell(options, run, f"{run['run_id']}: {run['status']}")
-    begun, told = time.monotonic(), options.json
-    while run["status"] in MOVING and time.monotonic() < begun + options.wait:
+    end, people = time.monotonic() + options.wait, list[str]()
+    for number in count(1):
+        if run["status"] not in MOVING or people or time.monotonic() >= end:
+            break
         await asyncio.sleep(LOOK_SECONDS)
         run = await arca.ask("GET", f"arca/runs/{part(run['run_id'])}")
-        if not told and time.monotonic() > begun + PATIENCE_SECONDS:
-            told = await _told_who_decides(arca, run)
-    render.tell(options, run, "\n".join(_lines(run)))
+        if number % LOOKS_BETWEEN == 0:
+            people = await _who_decides(arca, run)
+    render.tell(options, run, "\n".join([*_lines(run), *(f"  {line}" for line in people)]))
     if run["status"] == "completed":
         return 0
     return LEFT_WAITING if run["status"] in (*MOVING, "paused") else FAILED
 
 
-async def _told_who_decides(arca: ArcaClient, run: Mapping[str, Any]) -> bool:
-    """Of a run that waits for people; whether it does."""
+async def _who_decides(arca: ArcaClient, run: Mapping[str, Any]) -> list[str]:
+    """What a run waits for that stands still until people decide; nothing of one that moves."""
     found = await arca.ask("GET", f"arca/runs/{part(run['run_id'])}/explain")
-    lines = [
-        line
-        for one in found["waiting"]
-        if any(is_command(mover) for mover in one.get("movers", ()))
-        for line in _waiting_lines(one)
-    ]
-    if lines:
-        print("\n".join(lines), file=sys.stderr, flush=True)
-    return bool(lines)
+    steps = [one for one in found["waiting"] if one.get("step")]
+    if not all(map(_is_for_people, steps)):
+        return []
+    return [line for one in steps for line in _waiting_lines(one)]
+
+
+def _is_for_people(one: Mapping[str, Any]) -> bool:
+    movers = one.get("movers", ())
+    return bool(movers) and all(mover.startswith("anabranch ") for mover in movers)
 
 
 async def runs(options: argparse.Namespace, arca: ArcaClient) -> int:
@@ -172,10 +174,6 @@ def _lines(run: Mapping[str, Any]) -> list[str]:
         lines.append(f"  reason: {error['code']}: {render.clean(error.get('message', ''))}")
         lines += [f"  hint: {hint}" for code, hint in HINTS.items() if code == error["code"]]
     return lines
-
-
-def is_command(mover: str) -> bool:
-    return mover.startswith("anabranch ")
 
 
 def _more(step: Mapping[str, Any]) -> str:

@@ -7,11 +7,10 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from anabranch.errors import NotFound
 from anabranch.market.node.folder import NodeFolder
 from anabranch.market.sources import fetch_source, load_source
 from anabranch.settings import Settings
-from anabranch.surfaces.cli.commands.node.client import NodeClient
+from anabranch.surfaces.cli.commands.node.client import NodeClient, hosting
 from anabranch.surfaces.cli.output import render
 
 Asked = Callable[[argparse.Namespace, NodeClient], Awaitable[int]]
@@ -24,12 +23,7 @@ async def dator(options: argparse.Namespace, settings: Settings) -> int:
         work = serving.serve if options.action == "serve" else serving.role
         return await work(options)
     folder = NodeFolder(options.node or os.environ.get("ANABRANCH_NODE") or ".")
-    try:
-        return await _ACTIONS[options.action](options, NodeClient(folder))
-    except NotFound as error:
-        if error.code == "not_found":  # the route itself
-            raise NotFound(f"the node in {folder.path} hosts no Dator", code="no_dator") from None
-        raise
+    return await _ACTIONS[options.action](options, await hosting(folder, "dator"))
 
 
 async def offers(options: argparse.Namespace, node: NodeClient) -> int:
