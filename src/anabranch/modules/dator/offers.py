@@ -80,10 +80,16 @@ class Offers:
         return sorted({offer.service_type for offer, _ in self._wanted().values()})
 
     def views(self) -> list[dict[str, Any]]:
-        return [self._view(name) for name in sorted(self._kept)]
+        wanted = self._wanted()
+        return [
+            self._view(name) if name in self._kept else self._pending(name, *wanted[name])
+            for name in sorted({*self._kept, *wanted})
+        ]
 
     def _view(self, name: str) -> dict[str, Any]:
         kept, published = self._kept[name], self._published.get(name)
+        if kept.offer is not None and published is None and name not in self._problems:
+            return self._pending(name, kept.offer, kept.origin)
         shown: dict[str, Any] = {
             "offer/id": name,
             "origin": kept.origin,
@@ -96,6 +102,19 @@ class Offers:
         if name in self._problems:
             shown |= {"status": "refused", "problem": self._problems[name]}
         return shown
+
+    def _pending(self, name: str, offer: OfferConfig, origin: str) -> dict[str, Any]:
+        """One that is published as soon as the host takes it, or why it is not."""
+        shown = {
+            "offer/id": name,
+            "origin": origin,
+            "status": "pending",
+            "depth": self._depth(name),
+            "offer": None,
+            "role": offer.dispatch.capability_id,
+        }
+        refused = {"status": "refused", "problem": self._problems.get(name, "")}
+        return shown | refused if name in self._problems else shown
 
     # -- the loop ----------------------------------------------------------------------------
 
