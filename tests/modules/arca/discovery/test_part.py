@@ -18,7 +18,17 @@ from anabranch.modules.arca.config import ArcaConfig
 from anabranch.modules.arca.discovery.admitter import WAITING_MAX, Admitter
 from anabranch.modules.kit.host import Host, HostUnavailable
 from anabranch.modules.kit.module import PeerMessage
-from market.node.offers.support import ME, OTHER, PEER, START, STRANGER, offer, relay
+from hangs import HANG_SECONDS
+from market.node.offers.support import (
+    ME,
+    OTHER,
+    PEER,
+    START,
+    STRANGER,
+    numbered,
+    offer,
+    relay,
+)
 
 KNOWN = {PEER.node_id, OTHER.node_id}
 
@@ -232,3 +242,91 @@ def test_a_refresh_raises_nothing_and_asks_peers_no_more_than_allowed() -> None:
     desk.clock.advance_to(START + 1_000)
     asyncio.run(desk.part.refresh())
     assert desk.host.asked.count("peer.message.dispatch") == 2
+
+
+# -- peers that want to do harm --------------------------------------------------------------
+
+UNNAMED: list[Any] = [
+    {"relay/origin-node-id": []},
+    {"relay/origin-node-id": {"a": 1}, "offer": {"provider/participant-id": []}},
+    {"offer": {"provider/participant-id": {}, "offer/id": []}},
+]
+
+
+def test_parties_that_are_no_names_are_rejected_with_their_relay() -> None:
+    desk = Desk()
+    assert desk.push({"offers": [*UNNAMED, relay()]})["counts"] == {
+        "stored": 1,
+        "stale": 0,
+        "rejected": 3,
+    }
+
+
+def test_a_peer_that_always_has_one_more_page_is_left() -> None:
+    """Whatever it has on its pages: nothing, something wrong, or the same again."""
+    for offers in ([], [{}], [relay()]):
+        desk, pages = Desk(peer_sync_offers_max=1000), []
+
+        def answer(_request: Any, pages: list[int] = pages, offers: Any = offers) -> Any:
+            pages.append(1)
+            assert len(pages) < 1000
+            return {"offers": offers, "next": f"offer:{len(pages):09}"}
+
+        desk.host.peer = answer
+        asyncio.run(desk.part.refresh())
+        assert desk.source()["status"] == "partial"
+        assert "pages" in desk.source()["reason"]
+
+
+def test_a_peer_that_takes_its_time_for_every_page_is_left() -> None:
+    desk, pages = Desk(peer_sync_timeout_ms=1000), []
+
+    def answer(_request: Any) -> Any:
+        pages.append(1)
+        desk.clock.advance_to(desk.clock.now() + 900)
+        number = len(pages)
+        return {"offers": [relay(numbered(PEER, f"offer:{number:09}", 1))], "next": f"offer:{number:09}"}
+
+    desk.host.peer = answer
+    asyncio.run(desk.part.refresh())
+    assert desk.source()["status"] == "partial"
+    assert len(pages) < 20
+
+
+@pytest.mark.parametrize("following", ["x" * 1000, ["offer:a"], {"offer": "a"}, 7])
+def test_what_is_no_place_in_a_list_is_not_asked_for(following: Any) -> None:
+    desk, requests = Desk(), []
+
+    def answer(request: Mapping[str, Any]) -> Any:
+        requests.append(request["filter"])
+        return {"offers": [relay()], "next": following}
+
+    desk.host.peer = answer
+    asyncio.run(desk.part.refresh())
+    assert len(requests) == 1
+
+
+def test_a_round_that_fails_is_told_and_the_next_one_comes() -> None:
+    """A defect is no reason never to ask again."""
+
+    async def play() -> None:
+        desk, told, asked = Desk(peer_sync_interval_sec=1), [], asyncio.Event()
+        desk.host.peer = lambda _request: {"offers": [relay()]}
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, said: told.append(said["exception"]))
+        sync = desk.part._peers.sync
+
+        async def fails_once() -> dict[str, str]:
+            if not told:
+                raise KeyError("defect")
+            asked.set()
+            return await sync()
+
+        desk.part._peers.sync = fails_once  # type: ignore[method-assign]
+        await desk.part.start()
+        async with asyncio.timeout(HANG_SECONDS):
+            await asked.wait()
+        await desk.part.close()
+        assert [type(one) for one in told] == [KeyError]
+
+    asyncio.run(play())
