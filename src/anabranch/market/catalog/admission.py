@@ -241,21 +241,21 @@ def parties_in(
     db: sqlite3.Connection, relays: Sequence[Any], source: str
 ) -> tuple[set[str], set[str]]:
     """Participants and nodes, each by a text of the length that an id has."""
-    participants: set[Any] = set()
-    nodes: set[Any] = {source}
+    participants: list[Any] = []  # anything: nothing was checked yet
+    nodes: list[Any] = [source]
     for relay in relays:
         if isinstance(relay, dict):
-            nodes.add(relay.get("relay/origin-node-id"))
+            nodes.append(relay.get("relay/origin-node-id"))
             offer = relay.get("offer")
-            participants.add(offer.get("provider/participant-id") if type(offer) is dict else "")
+            participants.append(offer.get("provider/participant-id") if type(offer) is dict else "")
     columns = "provider, source_node_id, relay_origin_node_id"
     for row in _kept(db, relays, columns):
-        participants.add(row["provider"])
-        nodes |= {row["source_node_id"], row["relay_origin_node_id"]}
+        participants.append(row["provider"])
+        nodes += [row["source_node_id"], row["relay_origin_node_id"]]
     return _ids(participants), _ids(nodes)
 
 
-def _ids(found: set[Any]) -> set[str]:
+def _ids(found: Iterable[Any]) -> set[str]:
     return {one for one in found if isinstance(one, str) and 0 < len(one) <= 200}
 
 

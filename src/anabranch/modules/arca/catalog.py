@@ -109,8 +109,6 @@ class CatalogPart:
             rounds.append((self._replay_round, self._config.agora_interval_sec))
         loop = asyncio.get_running_loop()
         self._rounds = [loop.create_task(_again_and_again(*one)) for one in rounds]
-        for task in self._rounds:
-            task.add_done_callback(_tell_defect)
 
     async def close(self) -> None:
         await cancel_and_wait(*self._rounds, *self._syncs, ignore=Exception)  # defects were told
@@ -184,7 +182,7 @@ class CatalogPart:
         payload = message.payload if isinstance(message.payload, Mapping) else {}
         try:
             relays = relays_in(payload)
-            found = await self._admitter.admit(relays, message.remote_node_id)
+            found = await self._admitter.unasked(relays, message.remote_node_id)
         except AnabranchError as error:
             said = {"code": error.code, "message": error.message}
             return reply({"status": "refused", "error": said}, reason=error.code)
@@ -254,12 +252,6 @@ class CatalogPart:
         return Answer(body=self.agora.status())
 
 
-def _tell_defect(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        said = {"message": "a round of the catalog failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(said)
-
-
 async def _again_and_again(work: Callable[[], Awaitable[None]], seconds: float) -> None:
     while True:
         wait = seconds
@@ -268,6 +260,9 @@ async def _again_and_again(work: Callable[[], Awaitable[None]], seconds: float) 
         except AnabranchError as error:
             logger.info("a round of the catalog failed: %s", error.message)
             wait = min(seconds, RETRY_SECONDS)
+        except Exception as error:  # a defect is told, and is no reason never to ask again
+            said = {"message": "a round of the catalog failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(said)
         await asyncio.sleep(wait)
 
 

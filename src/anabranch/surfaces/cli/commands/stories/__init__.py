@@ -1,5 +1,4 @@
 """`story`: the marketplace at work, with real nodes on this machine.
 
-Here are its grammar and what it prints at the end; the stories themselves are in
-`surfaces/stories`.
+The grammar and the verdict; a story itself is played by `surfaces/stories`.
 """
