@@ -59,9 +59,7 @@ class PeerDispatch:
         try:
             nodes = await self._nodes(name, request["service_type"])
             reply = await self._asked(nodes, request, ends)
-            problem = problem_of(reply, request, name)
-            if problem:
-                raise BadReply(f"the answer of {name}: {problem}", code="bad_reply")
+            require_answer(reply, request, name)
         except NotReached as error:
             message = f"{name}: {error.message}"
             return fault(UNREACHABLE, message, code=error.code, retryable=False)
@@ -150,12 +148,20 @@ def reply_in(outcome: Mapping[str, Any]) -> Any:
     raise BadReply(message or "the node answered with an error", code=code or "peer_error")
 
 
+def require_answer(reply: Any, request: Mapping[str, Any], participant: str) -> None:
+    """Raises `BadReply` where this is no answer to this request."""
+    if not isinstance(reply, Mapping) or reply.get("dispatch_id") == request["dispatch_id"]:
+        code, problem = "bad_reply", problem_of(reply, request, participant)
+    else:
+        code, problem = "wrong_dispatch", "it answers another request"
+    if problem:
+        raise BadReply(f"the answer of {participant}: {problem}", code=code)
+
+
 def problem_of(reply: Any, request: Mapping[str, Any], participant: str) -> str:
-    """What is wrong with the answer to this request, or nothing."""
+    """What is wrong with an answer to this request, or nothing."""
     if not isinstance(reply, Mapping):
         return "it is no object"
-    if reply.get("dispatch_id") != request["dispatch_id"]:
-        return "it answers another request"
     if is_negative(reply):
         return ""
     if reply.get("status") != "offer":
