@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,6 +32,7 @@ class FakeHost:
         self, method: str, path: str, body: Any, _query: Mapping[str, str]
     ) -> Answer:
         self.calls.append((method, path))
+        await asyncio.sleep(0)  # others are heard meanwhile
         if self.is_down:
             raise HostUnavailable("the host is down")
         refused = self.refuse(method, path)

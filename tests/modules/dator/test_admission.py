@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.market.identities import canonical
 from anabranch.market.node.api import Answer
 from in_loop import in_loop
 from modules.dator.fake_host import NODE
@@ -17,7 +18,7 @@ from modules.dator.requests_of import (
     order_of,
     request_of,
 )
-from modules.dator.stage import OFFER_ID, Stage, until
+from modules.dator.stage import NOW, OFFER_ID, Stage, until
 
 
 def with_stage(test: Callable[[Stage], Awaitable[None]]) -> Any:
@@ -260,3 +261,72 @@ async def test_two_buyers_that_use_the_same_ids_do_not_meet(stage: Stage) -> Non
     assert await stage.accept(request_of(theirs), OTHER_NODE) == ("accepted", "")
     await until(lambda: len(stage.calls) == 2)
     assert len(set(stage.calls)) == 2
+
+
+# -- at once, and after failures -----------------------------------------------------------------
+
+
+@with_stage
+async def test_of_two_requests_for_one_order_that_come_at_once_one_is_taken(stage: Stage) -> None:
+    order = order_of(OFFER_ID)
+    requests = [request_of(order), request_of(order, request_id="another-id")]
+    said = await asyncio.gather(*(stage.accept(request) for request in requests))
+    assert sorted(status for status, _ in said) == ["accepted", "retryable"]
+    late = requests[said.index(("retryable", "being-admitted"))]
+    assert await stage.accept(late) == ("rejected", "order-conflict")
+    await stage.done()
+    assert len(stage.calls) == len(stage.host.delivered) == 1
+
+
+@in_loop
+async def test_a_request_that_was_written_down_unheard_has_its_place_when_it_comes_again() -> None:
+    """The host kept the record, and its answer was lost."""
+    stage = await Stage(offer={"queue_max_depth": 1, "queue_auto_accept": False}).open()
+    first, other = (request_of(order_of(OFFER_ID, name)) for name in ("first", "other"))
+    lose_answer_to_put(stage, "dator-request")
+    assert (await stage.accept(first))[0] == "retryable"
+    assert await stage.accept(other) == ("accepted", "")
+    assert await stage.accept(first) == ("accepted", "")
+    await stage.module.close()
+
+
+def lose_answer_to_put(stage: Stage, kind: str) -> None:
+    """Once."""
+    record = stage.host._record
+    left = [kind]
+
+    def lost(verb: str, said: Any) -> Answer:
+        answer = record(verb, said)
+        if verb == "put" and said["record_kind"] in left:
+            left.clear()
+            return Answer(status=503, body={"code": "lost"})
+        return answer
+
+    stage.host._record = lost  # type: ignore[method-assign]
+
+
+@with_stage
+async def test_the_same_request_is_already_present_also_when_its_time_has_passed(
+    stage: Stage,
+) -> None:
+    request = request_of(order_of(OFFER_ID))
+    assert await stage.accept(request) == ("accepted", "")
+    await stage.done()
+    stage.clock.advance_to(NOW + 2 * 3600_000)
+    assert await stage.accept(request) == ("already-present", "")
+    other = request_of(order_of(OFFER_ID, "other"))
+    assert await stage.accept(other) == ("rejected", "deadline-passed")
+
+
+@in_loop
+async def test_a_request_that_no_record_can_hold_is_rejected_and_leaves_nothing() -> None:
+    """Numbers may take more room than the buyer has written."""
+    stage = await Stage().open()
+    before = dict(stage.host.records)
+    request = canonical(request_of(order_of(OFFER_ID)))
+    long = b'"dispatch_payload":{"padding":[' + b",".join([b"1e9"] * 95_000) + b"],"
+    data = request.replace(b'"dispatch_payload":{', long)
+    assert len(data) < 512 * 1024
+    assert await stage.accept(data) == ("rejected", "request-too-large")
+    assert stage.host.records == before
+    await stage.module.close()

@@ -32,7 +32,7 @@ class Book:
         found = [msgspec.convert(row["payload"], Request) for row in rows]
         found.sort(key=lambda one: (one.admitted_at, one.key))
         for one in found:
-            self._remember(one)
+            self.remember(one)
         return found
 
     # -- reading -----------------------------------------------------------------------------
@@ -61,6 +61,11 @@ class Book:
         """The record of a request that has ended, or None."""
         found = await self._host.record(DONE, key)
         return found["payload"] if found else None
+
+    async def unheard(self, key: str) -> Request | None:
+        """The record of a request of which only the host knows that it is open."""
+        found = await self._host.record(OPEN, key)
+        return msgspec.convert(found["payload"], Request) if found else None
 
     async def request_of_order(self, order_key: str) -> Any:
         """The key of the request that an order came with, or None."""
@@ -94,8 +99,7 @@ class Book:
     async def put(self, request: Request) -> Request:
         """Raises where the host does not take it; nothing has changed then."""
         await self._host.put_record(OPEN, request.key, msgspec.to_builtins(request))
-        self._remember(request)
-        return request
+        return self.remember(request)
 
     async def move(self, request: Request, **changes: Any) -> Request:
         """As `put`, until the host takes it."""
@@ -109,13 +113,15 @@ class Book:
         self._count(self._open.pop(request.key, None), -1)
         self.on_depth()
 
-    def _remember(self, request: Request) -> None:
+    def remember(self, request: Request) -> Request:
+        """What the host has of it."""
         self._count(self._open.get(request.key), -1)
         self._open[request.key] = request
         self._count(request, 1)
         if request.key in self._arriving:
             self._arriving[request.key] = ""
         self.on_depth()
+        return request
 
     def _count(self, request: Request | None, sign: int) -> None:
         if request is not None and request.is_queued:
