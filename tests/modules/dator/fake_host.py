@@ -78,6 +78,10 @@ class FakeHost:
             }
             self.offers[offer["offer/id"]] = offer
             return Answer(status=201, body={"status": "stored", "offer": offer})
+        if rest.endswith("/withdraw"):
+            offer = self.offers[unquote(rest.removesuffix("/withdraw").strip("/"))]
+            offer |= {"offer/status": "withdrawn", "sequence/no": offer["sequence/no"] + 1}
+            return Answer(body={"offer": dict(offer)})
         found = self.offers.get(unquote(rest.strip("/")))
         if found is None:
             return Answer(status=404, body={"code": "offer-not-found"})

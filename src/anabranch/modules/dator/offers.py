@@ -22,7 +22,7 @@ from anabranch.market.node.ids import derived
 from anabranch.modules.dator.config import DatorConfig, OfferConfig
 from anabranch.modules.dator.drafts import content_of, is_same, offer_id_of
 from anabranch.modules.dator.pushes import Pushes
-from anabranch.modules.dator.requests import Unacceptable
+from anabranch.modules.dator.requests import SKEW_MS, Unacceptable
 from anabranch.modules.dator.tasks import RETRY_FIRST, RETRY_MAX
 from anabranch.modules.dator.versions import KeptOffer, Origin, Version, terms_of
 from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable, quoted
@@ -80,19 +80,20 @@ class Offers:
         return sorted({offer.service_type for offer, _ in self._wanted().values()})
 
     def views(self) -> list[dict[str, Any]]:
-        return [self._view(name) for name in sorted(self._kept)]
+        return [self._view(name) for name in sorted({*self._kept, *self._problems})]
 
     def _view(self, name: str) -> dict[str, Any]:
-        kept, published = self._kept[name], self._published.get(name)
+        kept = self._kept.get(name)
+        offer = self._configured().get(name) if kept is None else kept.offer
         shown: dict[str, Any] = {
             "offer/id": name,
-            "origin": kept.origin,
-            "status": "withdrawn" if kept.offer is None else "published",
+            "origin": "config" if kept is None else kept.origin,
+            "status": "withdrawn" if offer is None else "published",
             "depth": self._depth(name),
-            "offer": published,
+            "offer": self._published.get(name),
         }
-        if kept.offer is not None:
-            shown["role"] = kept.offer.dispatch.capability_id
+        if offer is not None:
+            shown["role"] = offer.dispatch.capability_id
         if name in self._problems:
             shown |= {"status": "refused", "problem": self._problems[name]}
         return shown
@@ -127,8 +128,9 @@ class Offers:
             wanted = self._wanted()
             due = [await self._ensure(name, *offered) for name, offered in wanted.items()]
             for name, kept in list(self._kept.items()):
-                if name not in wanted and kept.offer is not None:
-                    await self._guarded(name, self._withdraw(kept))
+                if name not in wanted:
+                    ended = self._forget if kept.offer is None else self._withdraw
+                    await self._guarded(name, ended(kept))
             return min([CHECK_SECONDS, *due])
 
     def _configured(self) -> dict[str, OfferConfig]:
@@ -146,18 +148,31 @@ class Offers:
     async def _ensure(self, name: str, offer: OfferConfig, origin: Origin) -> float:
         """One offer; how many seconds later it is due again."""
         now = self._clock.now()
-        looked_at = self._looked_at.get(name)
-        if looked_at is None or now >= looked_at + CHECK_SECONDS * 1000:
-            await self._look(name)
+        is_ahead = False
+        if self._must_look(name, now):
+            if not await self._guarded(name, self._look(name)):
+                self._looked_at[name] = now
+                return CHECK_SECONDS
+            self._problems.pop(name, None)
+            is_ahead = self._is_ahead(name, now)
         elif name in self._problems:
             return CHECK_SECONDS
         wait = self._wait(name, offer, origin, self._clock.now())
-        if wait > 0:
+        if wait > 0 and not is_ahead:
             return wait
-        await self._guarded(name, self._publish(name, offer, origin))
-        if name in self._problems:
+        if not await self._guarded(name, self._publish(name, offer, origin)):
             return CHECK_SECONDS
         return self._wait(name, offer, origin, self._clock.now())
+
+    def _must_look(self, name: str, now: int) -> bool:
+        """Now and then, and where the clock was set back."""
+        looked_at = self._looked_at.get(name)
+        return looked_at is None or not 0 <= now - looked_at < CHECK_SECONDS * 1000
+
+    def _is_ahead(self, name: str, now: int) -> bool:
+        """Whether the offer is from a clock that was set back since: nobody takes it before."""
+        published = self._published.get(name)
+        return published is not None and (moment(published["published-at"]) or 0) > now + SKEW_MS
 
     def _wait(self, name: str, offer: OfferConfig, origin: Origin, now: int) -> float:
         """Seconds until this offer must be published again; 0 where it is due."""
@@ -181,7 +196,7 @@ class Offers:
         else:
             self._published.pop(name, None)
 
-    async def _guarded(self, name: str, work: Any) -> None:
+    async def _guarded(self, name: str, work: Any) -> bool:
         """What the host refuses is told to the operator, and tried again much later."""
         try:
             await work
@@ -190,6 +205,8 @@ class Offers:
             if self._problems.get(name) != error.message:
                 self._problems[name] = error.message
                 await self._tell_refused(name, error)
+            return False
+        return True
 
     async def _tell_refused(self, name: str, error: HostRefused) -> None:
         title, key = (
@@ -272,6 +289,15 @@ class Offers:
         if found is not None:
             self._pushes.push([found])
         return found
+
+    async def _forget(self, kept: KeptOffer) -> None:
+        """A withdrawn offer of which no order can be on its way any more takes no room."""
+        grace_ms = self._config.superseded_grace_sec * 1000
+        if self._clock.now() <= kept.versions[-1].at + grace_ms + SKEW_MS:
+            return
+        await self._host.delete_record(RECORDS, kept.offer_id)
+        for known in (self._kept, self._published, self._looked_at, self._problems):
+            known.pop(kept.offer_id, None)
 
     # -- offers of the participant -------------------------------------------------------------
 
