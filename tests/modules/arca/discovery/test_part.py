@@ -268,13 +268,12 @@ def test_parties_that_are_no_names_are_rejected_with_their_relay() -> None:
 
 def test_a_peer_that_always_has_one_more_page_is_left() -> None:
     """Whatever it has on its pages: nothing, something wrong, or the same again."""
-    for offers in ([], [{}], [relay()]):
-        desk, pages = Desk(peer_sync_offers_max=1000), []
+    contents: list[list[Any]] = [[], [{}], [relay()]]
+    for offers in contents:
+        desk, numbers = Desk(peer_sync_offers_max=1000), iter(range(1000))
 
-        def answer(_request: Any, pages: list[int] = pages, offers: Any = offers) -> Any:
-            pages.append(1)
-            assert len(pages) < 1000
-            return {"offers": offers, "next": f"offer:{len(pages):09}"}
+        def answer(_request: Any, offers: Any = offers, numbers: Any = numbers) -> Any:
+            return {"offers": offers, "next": f"offer:{next(numbers):09}"}
 
         desk.host.peer = answer
         asyncio.run(desk.part.refresh())
