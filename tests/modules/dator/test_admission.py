@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from anabranch.market.identities import canonical
@@ -329,4 +330,56 @@ async def test_a_request_that_no_record_can_hold_is_rejected_and_leaves_nothing(
     assert len(data) < 512 * 1024
     assert await stage.accept(data) == ("rejected", "request-too-large")
     assert stage.host.records == before
+    await stage.module.close()
+
+
+# -- buyers that take much -----------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_buyer_that_orders_much_leaves_room_for_others() -> None:
+    stage = await Stage(max_open=8, offer={"queue_max_depth": 100}).open()
+    flood = [request_of(order_of(OFFER_ID, f"n{number}")) for number in range(20)]
+    said = await asyncio.gather(*(stage.accept(request) for request in flood))
+    assert said.count(("accepted", "")) == 6
+    assert said.count(("retryable", "dator-full")) == 14
+    theirs = order_of(OFFER_ID, **{"buyer/node-id": OTHER_NODE})
+    assert await stage.accept(request_of(theirs), OTHER_NODE) == ("accepted", "")
+    await stage.module.close()
+
+
+@in_loop
+async def test_results_that_nobody_takes_leave_when_room_is_needed_whatever_their_deadline() -> (
+    None
+):
+    stage = await Stage(max_open=2, resend_sec=60).open()
+    stage.free.set()
+    stage.host.delivery_status = {"status": "expired"}
+    far = "9999-01-01T00:00:00Z"
+    for name in ("one", "two"):
+        assert await stage.accept(request_of(order_of(OFFER_ID, name), far)) == ("accepted", "")
+    await until(lambda: len(stage.host.delivered) == 2)
+    other = request_of(order_of(OFFER_ID, "other"))
+    assert await stage.accept(other) == ("retryable", "dator-full")
+    stage.clock.advance_to(NOW + 61_000)
+    await until(lambda: len(stage.host.kind("dator-done")) == 1)
+    assert await stage.accept(other) == ("accepted", "")
+    await stage.module.close()
+
+
+@in_loop
+async def test_a_queue_of_large_requests_can_be_listed_and_each_be_looked_at() -> None:
+    stage = await Stage(max_open=40, offer={"queue_max_depth": 100}).open()
+    text = {"text": "x" * 200_000}
+    for number in range(3):
+        order = order_of(OFFER_ID, f"n{number}", **{"request/input": text})
+        assert await stage.accept(request_of(order)) == ("accepted", "")
+    _, shown = await stage.module.handle("GET", "/v1/dator/queue", {}, None)
+    assert len(msgspec.json.encode(shown)) < 10_000
+    (one, *_) = shown["items"]
+    assert one["input_bytes"] > 200_000
+    _, whole = await stage.module.handle("GET", f"/v1/dator/requests/{one['id']}", {}, None)
+    assert whole["request/input"] == text
+    status, _ = await stage.module.handle("GET", "/v1/dator/requests/none", {}, None)
+    assert status == 404
     await stage.module.close()

@@ -43,6 +43,7 @@ def read(section: Any) -> Any:
         ({"roles": {ROLE: {"timeout_sec": 0}}}, "timeout_sec"),
         ({"push": {"node_ids": ["me"]}}, "push.node_ids"),
         ({"max_open": 1000}, "max_open"),
+        ({"offers": [{**OFFER, "offer_id": f"offer:{n}"} for n in range(257)]}, "offers"),
         ([], "dator"),
     ],
 )

@@ -97,6 +97,22 @@ async def test_an_offer_that_is_removed_is_withdrawn_and_may_come_back() -> None
 
 
 @in_loop
+async def test_an_offer_that_was_withdrawn_long_ago_is_forgotten_and_keeps_its_number() -> None:
+    market = Market(config_of(OFFER, OTHER))
+    await restarted(market, config_of(OFFER))
+
+    async def shown() -> int:
+        return len((await market.ask("provider", "GET", "/v1/enact/dator/offers"))["items"])
+
+    assert await shown() == 2
+    await market.world.advance(2 * 86_400)
+    assert await shown() == 1
+    await restarted(market, config_of(OFFER, OTHER))
+    assert sorted(one["sequence/no"] for one in await market.offers()) == [1, 3]
+    await market.close()
+
+
+@in_loop
 async def test_an_offer_is_renewed_before_it_expires() -> None:
     market = Market(config_of(OFFER, offer_valid_sec=600))
     (first,) = await market.offers()
@@ -379,7 +395,7 @@ async def test_an_offer_that_was_refused_is_tried_again_also_where_the_clock_wen
 
 
 @in_loop
-async def test_offers_that_were_withdrawn_long_ago_leave_room_for_others(
+async def test_offers_that_were_withdrawn_leave_room_for_others_and_are_forgotten_at_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(offers, "OFFERS_MAX", 2)
@@ -394,7 +410,7 @@ async def test_offers_that_were_withdrawn_long_ago_leave_room_for_others(
         path = "/v1/participant/service-offers/withdraw"
         status, said = await stage.module.handle("POST", path, {}, withdrawn)
         assert (status, said["status"]) == (200, "withdrawn")
-        stage.clock.advance_to(stage.clock.now() + 3_600_000)
-        await stage.module._offers.settle()
+    stage.clock.advance_to(stage.clock.now() + 86_401_000)
+    await stage.module._offers.settle()
     assert len(stage.host.kind("dator-offer")) == 1
     await stage.module.close()

@@ -41,6 +41,7 @@ logger = logging.getLogger("anabranch.module")
 OFFERS_MAX = 1000  # that one search looks at, the cheapest first
 ANSWER_BYTES = 900_000  # of the rows of a catalog: a host takes 1 MiB where nothing else is set
 SYNC_SECONDS = 4.0  # that a caller waits for other catalogs
+MEET_SECONDS = 10  # between two looks for catalogs that were not asked yet
 RETRY_SECONDS = 5.0  # after a round in which the host was not there
 _SERVICE = ("service_type", "service/type")
 
@@ -100,7 +101,10 @@ class CatalogPart:
 
     async def start(self) -> None:
         """Begin the rounds: catalogs of others, and the replay where there is a source."""
-        rounds = [(self._sync_round, self._config.peer_sync_interval_sec)]
+        rounds = [
+            (self._sync_round, self._config.peer_sync_interval_sec),
+            (self._meet_round, MEET_SECONDS),
+        ]
         if self._config.agora_source:
             rounds.append((self._replay_round, self._config.agora_interval_sec))
         loop = asyncio.get_running_loop()
@@ -152,6 +156,11 @@ class CatalogPart:
         self._catalog.purge()
         await self._local.refresh()
         await self._sync()
+
+    async def _meet_round(self) -> None:
+        """A node that has just become known is not left until the next full round."""
+        async with self._syncing:
+            await self._peers.meet()
 
     async def _replay_round(self) -> None:
         await self.agora.run()

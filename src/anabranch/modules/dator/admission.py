@@ -73,9 +73,9 @@ class Admission:
         request = _request(arrived, offer, now)
         if not request.fits_a_record:
             raise Unacceptable("no record can hold the request", code="request-too-large")
-        if full := self._fullness(offer, arrived.order["offer/id"]):
+        if full := self._fullness(offer, request):
             return full
-        self._book.take_place(arrived.key, arrived.order["offer/id"])  # before others are heard
+        self._book.take_place(request.key, request.offer_id, request.buyer)  # before others come
         if owner is None:
             await self._book.claim(arrived.order_key, arrived.key)
         self._begin(await self._book.put(request))
@@ -88,11 +88,12 @@ class Admission:
         self._begin(self._book.remember(found))
         return _said("accepted", "")
 
-    def _fullness(self, offer: OfferConfig, offer_id: str) -> dict[str, Any] | None:
+    def _fullness(self, offer: OfferConfig, request: Request) -> dict[str, Any] | None:
         """How a request is put off for which there is no room."""
-        if len(self._book) >= self._config.max_open:
+        of_buyer = self._book.of_buyer(request.buyer)
+        if len(self._book) >= self._config.max_open or of_buyer >= self._config.max_of_a_buyer:
             return _said("retryable", "dator-full")
-        if self._book.depth(offer_id) >= offer.queue_max_depth:
+        if self._book.depth(request.offer_id) >= offer.queue_max_depth:
             status = "retryable" if offer.queue_auto_accept else "rejected"
             return _said(status, "queue-saturated")
         return None

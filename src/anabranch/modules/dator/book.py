@@ -23,7 +23,8 @@ class Book:
         self._host = host
         self._open: dict[str, Request] = {}
         self._queued: Counter[str] = Counter()  # by offer
-        self._arriving: dict[str, str] = {}  # being admitted: the offer, once it has a place there
+        #: Being admitted: the offer and the buyer, once it has a place there.
+        self._arriving: dict[str, tuple[str, str] | None] = {}
         self.on_depth: Callable[[], None] = lambda: None
 
     async def load(self) -> list[Request]:
@@ -50,12 +51,17 @@ class Book:
 
     def __len__(self) -> int:
         """With those that have a place and are not written yet."""
-        return len(self._open) + sum(map(bool, self._arriving.values()))
+        return len(self._open) + sum(place is not None for place in self._arriving.values())
 
     def depth(self, offer_id: str) -> int:
         """Orders from this offer that wait or are being done."""
-        arriving = sum(offer == offer_id for offer in self._arriving.values())
+        arriving = sum(place[0] == offer_id for place in self._arriving.values() if place)
         return self._queued[offer_id] + arriving
+
+    def of_buyer(self, buyer: str) -> int:
+        """Open requests of one node."""
+        arriving = sum(place[1] == buyer for place in self._arriving.values() if place)
+        return sum(one.buyer == buyer for one in self._open.values()) + arriving
 
     async def done(self, key: str) -> Any:
         """The record of a request that has ended, or None."""
@@ -80,7 +86,7 @@ class Book:
     @contextmanager
     def arriving(self, key: str) -> Iterator[None]:
         """The one call that decides about a request."""
-        self._arriving[key] = ""
+        self._arriving[key] = None
         try:
             yield
         finally:
@@ -89,8 +95,8 @@ class Book:
     def is_arriving(self, key: str) -> bool:
         return key in self._arriving
 
-    def take_place(self, key: str, offer_id: str) -> None:
-        self._arriving[key] = offer_id
+    def take_place(self, key: str, offer_id: str, buyer: str) -> None:
+        self._arriving[key] = offer_id, buyer
 
     async def claim(self, order_key: str, key: str) -> None:
         """An order belongs to one request."""
@@ -119,7 +125,7 @@ class Book:
         self._open[request.key] = request
         self._count(request, 1)
         if request.key in self._arriving:
-            self._arriving[request.key] = ""
+            self._arriving[request.key] = None
         self.on_depth()
         return request
 

@@ -19,7 +19,7 @@ from anabranch.clock import Clock
 from anabranch.market.documents.shapes import moment
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ids import derived
-from anabranch.modules.dator.config import DatorConfig, OfferConfig
+from anabranch.modules.dator.config import OFFERS_MAX, DatorConfig, OfferConfig
 from anabranch.modules.dator.drafts import content_of, is_same, offer_id_of
 from anabranch.modules.dator.pushes import Pushes
 from anabranch.modules.dator.requests import SKEW_MS, Unacceptable
@@ -31,7 +31,7 @@ from anabranch.work.participants.performers import rfc3339
 logger = logging.getLogger("anabranch.module")
 
 RECORDS = "dator-offer"
-OFFERS_MAX = 256
+FORGET_SECONDS = 86_400  # after which offers that were withdrawn are not shown any more
 CHECK_SECONDS = 600.0  # between two looks at what the host has
 TURN_SECONDS = 0.1  # at least, between two looks at what is due
 STALE_TRIES = 3
@@ -80,23 +80,41 @@ class Offers:
         return sorted({offer.service_type for offer, _ in self._wanted().values()})
 
     def views(self) -> list[dict[str, Any]]:
-        return [self._view(name) for name in sorted({*self._kept, *self._problems})]
+        wanted = self._wanted()
+        return [
+            self._view(name) if name in self._kept else self._pending(name, *wanted[name])
+            for name in sorted({*self._kept, *wanted})
+        ]
 
     def _view(self, name: str) -> dict[str, Any]:
-        kept = self._kept.get(name)
-        offer = self._configured().get(name) if kept is None else kept.offer
+        kept, published = self._kept[name], self._published.get(name)
+        if kept.offer is not None and published is None and name not in self._problems:
+            return self._pending(name, kept.offer, kept.origin)
         shown: dict[str, Any] = {
             "offer/id": name,
-            "origin": "config" if kept is None else kept.origin,
-            "status": "withdrawn" if offer is None else "published",
+            "origin": kept.origin,
+            "status": "withdrawn" if kept.offer is None else "published",
             "depth": self._depth(name),
-            "offer": self._published.get(name),
+            "offer": published,
         }
-        if offer is not None:
-            shown["role"] = offer.dispatch.capability_id
+        if kept.offer is not None:
+            shown["role"] = kept.offer.dispatch.capability_id
         if name in self._problems:
             shown |= {"status": "refused", "problem": self._problems[name]}
         return shown
+
+    def _pending(self, name: str, offer: OfferConfig, origin: str) -> dict[str, Any]:
+        """One that is published as soon as the host takes it, or why it is not."""
+        shown = {
+            "offer/id": name,
+            "origin": origin,
+            "status": "pending",
+            "depth": self._depth(name),
+            "offer": None,
+            "role": offer.dispatch.capability_id,
+        }
+        refused = {"status": "refused", "problem": self._problems.get(name, "")}
+        return shown | refused if name in self._problems else shown
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -132,6 +150,11 @@ class Offers:
                     ended = self._forget if kept.offer is None else self._withdraw
                     await self._guarded(name, ended(kept))
             return min([CHECK_SECONDS, *due])
+
+    def _is_long_gone(self, kept: KeptOffer) -> bool:
+        """Whether no order from it could be taken any more."""
+        seconds = max(self._config.superseded_grace_sec, FORGET_SECONDS)
+        return self._clock.now() > kept.versions[-1].at + seconds * 1000
 
     def _configured(self) -> dict[str, OfferConfig]:
         return {offer_id_of(one, self.node_id): one for one in self._config.offers}
@@ -291,9 +314,8 @@ class Offers:
         return found
 
     async def _forget(self, kept: KeptOffer) -> None:
-        """A withdrawn offer of which no order can be on its way any more takes no room."""
-        grace_ms = self._config.superseded_grace_sec * 1000
-        if self._clock.now() <= kept.versions[-1].at + grace_ms + SKEW_MS:
+        """A withdrawn offer takes no room for ever."""
+        if not self._is_long_gone(kept):
             return
         await self._host.delete_record(RECORDS, kept.offer_id)
         for known in (self._kept, self._published, self._looked_at, self._problems):
@@ -308,7 +330,8 @@ class Offers:
             before = self._kept.get(name)
             if name in self._configured():
                 raise NodeError(409, "offer-configured", f"{name} is in the configuration")
-            if before is None and len(self._kept) >= OFFERS_MAX:
+            offered = sum(one.offer is not None for one in self._kept.values())
+            if (before is None or before.offer is None) and offered >= OFFERS_MAX:
                 raise NodeError(409, "catalog-full", f"there are {OFFERS_MAX} offers already")
             await self._look(name)
             if self._wait(name, offer, "participant", self._clock.now()) > 0:

@@ -94,8 +94,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def fits_a_record(self) -> bool:
         return len(msgspec.json.encode(self)) <= RECORD_BYTES
 
-    def view(self) -> dict[str, Any]:
-        """For people."""
+    def view(self, input_bytes: int | None = None) -> dict[str, Any]:
+        """For people; of a larger input only its size is said."""
         shown: dict[str, Any] = {
             "id": self.key,
             "request_id": self.request_id,
@@ -111,7 +111,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             "delivery_deadline": rfc3339(self.deadline),
         }
         if self.document is not None:
-            shown["request/input"] = self.document["request/input"]
+            given = self.document["request/input"]
+            size = len(msgspec.json.encode(given))
+            if input_bytes is None or size <= input_bytes:
+                shown["request/input"] = given
+            else:
+                shown["input_bytes"] = size
         if self.decided_by:
             shown["decided_by"] = self.decided_by
         if self.result_status:

@@ -279,7 +279,12 @@ class Work:
             seconds = min(seconds * 2, LOOK_MAX)
 
     def _is_given_up(self, request: Request) -> bool:
-        return self._clock.now() > request.deadline + self._config.resend_sec * 1000
+        """A deadline may be far away: where room is needed, results that nobody has taken for long
+        leave before it."""
+        since = request.deadline
+        if len(self._book) >= self._config.max_open:
+            since = min(since, request.finished_at)
+        return self._clock.now() > since + self._config.resend_sec * 1000
 
     async def _end(self, request: Request, ending: Any, reason: str = "") -> None:
         if ending != "delivered":

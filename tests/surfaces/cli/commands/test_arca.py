@@ -63,6 +63,8 @@ def test_a_node_is_made_with_the_modules_it_hosts(here: Here) -> None:
     assert modules[0]["http"]["endpoint"] == "http://127.0.0.1:47981"
     assert modules[1]["http"]["endpoint"] == "http://127.0.0.1:4000"
     assert modules[0]["auth-token"] == "X-Arca-Auth"
+    directory = json.loads(Path("one/node.json").read_text())["directory"]
+    assert directory == {"passports": ["offer-catalog"]}, "so that others find its offers"
     for words in (["--with", "other"], ["--with", "arca:x"], ["--with", "arca", "--with", "arca"]):
         refused = here.run("node", "init", "two", *words)
         assert refused.code == 2, refused
@@ -93,11 +95,32 @@ def test_a_run_is_started_looked_at_and_ended(buyer: Here) -> None:
     assert buyer.run("arca", "show", "run:other", "--node", "buyer").code == 2
 
 
+def test_a_run_is_named_by_its_first_letters_or_as_the_last_one(buyer: Here) -> None:
+    told = buyer.run("arca", "show", "last", "--node", "buyer")
+    assert (told.code, told.out) == (2, "")
+    assert "no run yet" in told.err
+    Path("nobody.json").write_text(definition())
+    for name in ("run:same-1", "run:same-2", "run:other"):
+        words = ("arca", "run", "nobody.json", "--run-id", name, "--wait", "--node", "buyer")
+        assert buyer.run(*words).code == 1
+
+    def show(name: str) -> Done:
+        return buyer.run("arca", "show", name, "--node", "buyer")
+
+    assert "(run:other)" in ok(show("last"))
+    for name in ("run:o", "oth", "run:other"):
+        assert "(run:other)" in ok(show(name))
+    assert "several runs start with 'same'" in show("same").err
+    assert "(run:same-1)" in ok(show("same-1"))
+    assert "there is no run 'none'" in show("none").err
+
+
 def test_waiting_for_a_run_ends_as_the_run_does(buyer: Here) -> None:
     Path("nobody.json").write_text(definition())
     failed = buyer.run("arca", "run", "nobody.json", "--wait", "--node", "buyer")
     assert (failed.code, failed.err) == (1, "")
     assert "reason: no_targets" in failed.out
+    assert "hint: `anabranch offers sync`" in failed.out
     Path("wrong.json").write_text(definition(depends_on=["quote"], fan_in={"policy": "most"}))
     wrong = buyer.run("arca", "run", "wrong.json", "--node", "buyer")
     assert (wrong.code, wrong.out) == (2, "")
@@ -129,6 +152,14 @@ def test_templates_are_kept_filled_in_run_and_shared(buyer: Here) -> None:
     assert ok(ask("publish", "quotes.v1", "--withdraw")) == "quotes.v1 is private\n"
     assert ok(ask("delete", "quotes.v1")) == "deleted quotes.v1\n"
     assert ask("show", "quotes.v1").code == 2
+
+
+def test_other_catalogs_are_asked_when_told_to(buyer: Here) -> None:
+    synced = ok(buyer.run("offers", "sync", "--node", "buyer"))
+    assert synced.startswith("no other catalog is known")
+    assert buyer.run("offers", "sync", "--json", "--node", "buyer").json["status"] == "done"
+    listed = ok(buyer.run("offers", "list", "--node", "buyer"))
+    assert listed == "no offers; `anabranch offers sync` asks other catalogs now\n"
 
 
 def test_a_node_without_arca_says_how_to_get_it(here: Here, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ class PeerCatalogs:
         self._clock = clock
         self._settings = settings
         self._questions = 0
+        self._asked: set[str] = set()  # by this process
 
     async def known(self) -> list[str]:
         """The nodes with such a passport, without this one, in a fixed order."""
@@ -69,7 +70,15 @@ class PeerCatalogs:
 
     async def sync(self) -> dict[str, str]:
         """Ask all of them, some at once; how it went by node. Raises `HostUnavailable`."""
-        nodes, turns = await self.known(), asyncio.Semaphore(AT_ONCE)
+        return await self._sync(await self.known())
+
+    async def meet(self) -> dict[str, str]:
+        """Ask those that this process has not asked yet. Raises `HostUnavailable`."""
+        return await self._sync([node for node in await self.known() if node not in self._asked])
+
+    async def _sync(self, nodes: Sequence[str]) -> dict[str, str]:
+        turns = asyncio.Semaphore(AT_ONCE)
+        self._asked.update(nodes)
 
         async def one(node: str) -> str:
             async with turns:
