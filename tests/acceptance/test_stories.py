@@ -151,6 +151,15 @@ def test_whatever_is_killed_between_two_arrows_the_story_ends_well(
     assert len(verdict["kills"]) >= len(set(chosen)) // 2, "runs came to few of the places"
 
 
+@pytest.mark.parametrize("arrow", ["before:offer", "after:passport"])
+def test_a_provider_that_is_killed_while_it_starts_publishes_once(
+    tmp_path: Path, arrow: str
+) -> None:
+    verdict = played(tmp_path / "006", "006", "--providers", "1", "--kill", arrow)
+    assert (verdict["kills"], verdict["missed"]) == ([arrow.removeprefix("after:")], [])
+    assert verdict["runs"][0]["status"] == "completed"
+
+
 # -- interrupted, and left running -----------------------------------------------------------------
 
 
@@ -204,6 +213,7 @@ def test_nodes_that_are_kept_answer_until_they_are_stopped(tmp_path: Path) -> No
         (["006", "--kill", "orderd"], "there is no arrow 'orderd'"),
         (["006", "--kill", "ordered@west"], "there is no node 'west'"),
         (["006", "--kill", "ordered@buyer/dator"], "buyer has no module 'dator'"),
+        (["006", "--kill", "offer,passport"], "one can be chosen"),
         (["006", "--variant", "rejects"], "invalid choice"),
         (["009", "--providers", "2"], "unrecognized arguments"),
         (["006", "--providers", "0"], "invalid number"),

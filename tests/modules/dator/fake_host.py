@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,6 +32,7 @@ class FakeHost:
         self, method: str, path: str, body: Any, _query: Mapping[str, str]
     ) -> Answer:
         self.calls.append((method, path))
+        await asyncio.sleep(0)  # others are heard meanwhile
         if self.is_down:
             raise HostUnavailable("the host is down")
         refused = self.refuse(method, path)
@@ -76,6 +78,10 @@ class FakeHost:
             }
             self.offers[offer["offer/id"]] = offer
             return Answer(status=201, body={"status": "stored", "offer": offer})
+        if rest.endswith("/withdraw"):
+            offer = self.offers[unquote(rest.removesuffix("/withdraw").strip("/"))]
+            offer |= {"offer/status": "withdrawn", "sequence/no": offer["sequence/no"] + 1}
+            return Answer(body={"offer": dict(offer)})
         found = self.offers.get(unquote(rest.strip("/")))
         if found is None:
             return Answer(status=404, body={"code": "offer-not-found"})

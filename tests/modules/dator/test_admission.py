@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
+from anabranch.market.identities import canonical
 from anabranch.market.node.api import Answer
 from in_loop import in_loop
 from modules.dator.fake_host import NODE
@@ -17,7 +19,7 @@ from modules.dator.requests_of import (
     order_of,
     request_of,
 )
-from modules.dator.stage import OFFER_ID, Stage, until
+from modules.dator.stage import NOW, OFFER_ID, Stage, until
 
 
 def with_stage(test: Callable[[Stage], Awaitable[None]]) -> Any:
@@ -260,3 +262,124 @@ async def test_two_buyers_that_use_the_same_ids_do_not_meet(stage: Stage) -> Non
     assert await stage.accept(request_of(theirs), OTHER_NODE) == ("accepted", "")
     await until(lambda: len(stage.calls) == 2)
     assert len(set(stage.calls)) == 2
+
+
+# -- at once, and after failures -----------------------------------------------------------------
+
+
+@with_stage
+async def test_of_two_requests_for_one_order_that_come_at_once_one_is_taken(stage: Stage) -> None:
+    order = order_of(OFFER_ID)
+    requests = [request_of(order), request_of(order, request_id="another-id")]
+    said = await asyncio.gather(*(stage.accept(request) for request in requests))
+    assert sorted(status for status, _ in said) == ["accepted", "retryable"]
+    late = requests[said.index(("retryable", "being-admitted"))]
+    assert await stage.accept(late) == ("rejected", "order-conflict")
+    await stage.done()
+    assert len(stage.calls) == len(stage.host.delivered) == 1
+
+
+@in_loop
+async def test_a_request_that_was_written_down_unheard_has_its_place_when_it_comes_again() -> None:
+    """The host kept the record, and its answer was lost."""
+    stage = await Stage(offer={"queue_max_depth": 1, "queue_auto_accept": False}).open()
+    first, other = (request_of(order_of(OFFER_ID, name)) for name in ("first", "other"))
+    lose_answer_to_put(stage, "dator-request")
+    assert (await stage.accept(first))[0] == "retryable"
+    assert await stage.accept(other) == ("accepted", "")
+    assert await stage.accept(first) == ("accepted", "")
+    await stage.module.close()
+
+
+def lose_answer_to_put(stage: Stage, kind: str) -> None:
+    """Once."""
+    record = stage.host._record
+    left = [kind]
+
+    def lost(verb: str, said: Any) -> Answer:
+        answer = record(verb, said)
+        if verb == "put" and said["record_kind"] in left:
+            left.clear()
+            return Answer(status=503, body={"code": "lost"})
+        return answer
+
+    stage.host._record = lost  # type: ignore[method-assign]
+
+
+@with_stage
+async def test_the_same_request_is_already_present_also_when_its_time_has_passed(
+    stage: Stage,
+) -> None:
+    request = request_of(order_of(OFFER_ID))
+    assert await stage.accept(request) == ("accepted", "")
+    await stage.done()
+    stage.clock.advance_to(NOW + 2 * 3600_000)
+    assert await stage.accept(request) == ("already-present", "")
+    other = request_of(order_of(OFFER_ID, "other"))
+    assert await stage.accept(other) == ("rejected", "deadline-passed")
+
+
+@in_loop
+async def test_a_request_that_no_record_can_hold_is_rejected_and_leaves_nothing() -> None:
+    """Numbers may take more room than the buyer has written."""
+    stage = await Stage().open()
+    before = dict(stage.host.records)
+    request = canonical(request_of(order_of(OFFER_ID)))
+    long = b'"dispatch_payload":{"padding":[' + b",".join([b"1e9"] * 95_000) + b"],"
+    data = request.replace(b'"dispatch_payload":{', long)
+    assert len(data) < 512 * 1024
+    assert await stage.accept(data) == ("rejected", "request-too-large")
+    assert stage.host.records == before
+    await stage.module.close()
+
+
+# -- buyers that take much -----------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_buyer_that_orders_much_leaves_room_for_others() -> None:
+    stage = await Stage(max_open=8, offer={"queue_max_depth": 100}).open()
+    flood = [request_of(order_of(OFFER_ID, f"n{number}")) for number in range(20)]
+    said = await asyncio.gather(*(stage.accept(request) for request in flood))
+    assert said.count(("accepted", "")) == 6
+    assert said.count(("retryable", "dator-full")) == 14
+    theirs = order_of(OFFER_ID, **{"buyer/node-id": OTHER_NODE})
+    assert await stage.accept(request_of(theirs), OTHER_NODE) == ("accepted", "")
+    await stage.module.close()
+
+
+@in_loop
+async def test_results_that_nobody_takes_leave_when_room_is_needed_whatever_their_deadline() -> (
+    None
+):
+    stage = await Stage(max_open=2, resend_sec=60).open()
+    stage.free.set()
+    stage.host.delivery_status = {"status": "expired"}
+    far = "9999-01-01T00:00:00Z"
+    for name in ("one", "two"):
+        assert await stage.accept(request_of(order_of(OFFER_ID, name), far)) == ("accepted", "")
+    await until(lambda: len(stage.host.delivered) == 2)
+    other = request_of(order_of(OFFER_ID, "other"))
+    assert await stage.accept(other) == ("retryable", "dator-full")
+    stage.clock.advance_to(NOW + 61_000)
+    await until(lambda: len(stage.host.kind("dator-done")) == 1)
+    assert await stage.accept(other) == ("accepted", "")
+    await stage.module.close()
+
+
+@in_loop
+async def test_a_queue_of_large_requests_can_be_listed_and_each_be_looked_at() -> None:
+    stage = await Stage(max_open=40, offer={"queue_max_depth": 100}).open()
+    text = {"text": "x" * 150_000}
+    for number in range(3):
+        order = order_of(OFFER_ID, f"n{number}", **{"request/input": text})
+        assert await stage.accept(request_of(order)) == ("accepted", "")
+    _, shown = await stage.module.handle("GET", "/v1/dator/queue", {}, None)
+    assert len(msgspec.json.encode(shown)) < 10_000
+    (one, *_) = shown["items"]
+    assert one["input_bytes"] > 150_000
+    _, whole = await stage.module.handle("GET", f"/v1/dator/requests/{one['id']}", {}, None)
+    assert whole["request/input"] == text
+    status, _ = await stage.module.handle("GET", "/v1/dator/requests/none", {}, None)
+    assert status == 404
+    await stage.module.close()

@@ -6,13 +6,15 @@ import json
 from base64 import b64decode
 from typing import Any
 
+import msgspec
 import pytest
 
 from anabranch.market.documents import check
 from anabranch.market.node.api import Answer
+from anabranch.market.node.modules.api.records import PAYLOAD_BYTES
 from in_loop import in_loop
 from modules.dator.requests_of import BUYER_NODE, invoke_of, order_of, request_of
-from modules.dator.stage import OFFER_ID, Stage, until
+from modules.dator.stage import NOW, OFFER_ID, Stage, until
 
 
 def documents(stage: Stage) -> list[dict[str, Any]]:
@@ -185,3 +187,76 @@ async def test_the_next_module_goes_on_with_the_result_that_was_kept_and_asks_no
     answer = await following.module.accept(invoke_of(request_of(order_of(OFFER_ID))))
     assert answer["status"] == "already-present"
     await following.module.close()
+
+
+@pytest.mark.parametrize("output", ['"' * 300_000, "\\" * 300_000])
+@in_loop
+async def test_an_output_that_no_record_can_hold_is_a_failure_and_frees_its_place(
+    output: Any,
+) -> None:
+    """The text of a result is part of a record of the host, where quotes take more room."""
+    stage = await Stage().open()
+    limit_records(stage)
+    stage.output = output
+    assert await stage.accept(request_of(order_of(OFFER_ID))) == ("accepted", "")
+    await stage.done()
+    (result,) = documents(stage)
+    assert (result["status"], result["error"]["code"]) == ("failed", "role-answer-invalid")
+    await stage.module.close()
+
+
+def limit_records(stage: Stage) -> None:
+    record = stage.host._record
+
+    def limited(verb: str, said: Any) -> Answer:
+        if verb == "put" and len(msgspec.json.encode(said["payload"])) > PAYLOAD_BYTES:
+            return Answer(status=413, body={"code": "too_large"})
+        return record(verb, said)
+
+    stage.host._record = limited  # type: ignore[method-assign]
+
+
+@in_loop
+async def test_a_request_ends_also_where_the_operator_was_told_another_reason_before() -> None:
+    """Killed between the notification and the end; the host has the key with another text."""
+    stage = await Stage().open()
+    stage.host.delivery_status = {"status": "failed-permanent", "failure/class": "refused"}
+    assert await stage.accept(request_of(order_of(OFFER_ID))) == ("accepted", "")
+    notify = "/v1/module/notify"
+    conflict = Answer(status=409, body={"code": "idempotency_conflict"})
+    stage.host.refuse = lambda _method, path: conflict if path == notify else None
+    await stage.done()
+    (done,) = stage.host.kind("dator-done")
+    assert done["state"] == "refused"
+    await stage.module.close()
+
+
+@in_loop
+async def test_an_operator_who_cannot_be_notified_decides_all_the_same() -> None:
+    stage = await Stage(offer={"queue_auto_accept": False}).open()
+    refused = Answer(status=400, body={"code": "schema"})
+    stage.host.refuse = lambda _method, path: refused if path == "/v1/module/notify" else None
+    assert await stage.accept(request_of(order_of(OFFER_ID))) == ("accepted", "")
+    (waiting,) = stage.host.kind("dator-request")
+    body = {"request": waiting["request_id"]}
+    status, _ = await stage.module.handle("POST", "/v1/dator/queue/accept", {}, body)
+    assert status == 200
+    await stage.done()
+    assert len(stage.calls) == 1
+    await stage.module.close()
+
+
+@in_loop
+async def test_a_deadline_that_passed_while_dator_was_down_is_told_as_that() -> None:
+    stage = await Stage().open()
+    assert await stage.accept(request_of(order_of(OFFER_ID))) == ("accepted", "")
+    await until(lambda: stage.calls)
+    await stage.module.close()
+    after = Stage(stage.host)
+    after.clock.advance_to(NOW + 2 * 3600_000)
+    await after.open()
+    await after.done()
+    (result,) = documents(after)
+    assert (result["status"], result["error"]["code"]) == ("failed", "deadline-passed")
+    assert after.calls == []
+    await after.module.close()

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from anabranch.errors import InputError
-from anabranch.modules.dator.config import DispatchConfig, RoleConfig
+from anabranch.modules.dator.config import EXECUTE_PATH, DispatchConfig, RoleConfig
 from anabranch.modules.dator.http_roles import HttpRoles
 from anabranch.modules.dator.role import RejectTask, RoleModule, load_function, perform
 from anabranch.modules.dator.roles import RoleFailed, RoleUnavailable, read_answer, role_request
@@ -302,3 +302,31 @@ async def test_roles_in_bad_shape_are_told_apart() -> None:
     }
     await roles.close()
     await runner.cleanup()
+
+
+@in_loop
+async def test_a_function_that_does_not_say_what_it_takes_gets_the_input() -> None:
+    answer = await perform(dict, task(text="a"))
+    assert read_answer(answer, DISPATCH).output == {"text": "a"}
+
+
+@in_loop
+async def test_a_role_that_is_closed_leaves_no_work_behind() -> None:
+    ended: list[str] = []
+
+    async def waits(_given: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("ended")
+
+    module = RoleModule(waits)
+    asking = asyncio.ensure_future(module.handle("POST", EXECUTE_PATH, {}, task()))
+    while not module._answers:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await module.close()
+    assert ended == ["ended"]
+    with pytest.raises(asyncio.CancelledError):
+        await asking

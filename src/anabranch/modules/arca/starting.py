@@ -7,6 +7,7 @@ started again. The same run id with the same definition and input is the same ru
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any
 from weakref import WeakValueDictionary
@@ -50,10 +51,10 @@ class Starter:
         what the host answers."""
         values = dict(given or {})
         prepared = self._engine.prepared(definition, values)
-        digest = digest_of(
-            msgspec.json.encode([prepared.definition.fingerprint, values], order="deterministic")
-        )
-        kept = {"definition": definition, "input": values, "digest": digest}
+        # Not by its text: a host keeps objects with their keys in another order.
+        digest = digest_of(msgspec.json.encode([definition, values], order="deterministic"))
+        text = definition if isinstance(definition, str) else json.dumps(definition)
+        kept = {"definition": text, "input": values, "digest": digest}
         if run is None:
             drawn = PREFIX + self._engine.loop.new_run_id()
             return await self._begun(prepared, drawn, kept)

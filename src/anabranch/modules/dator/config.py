@@ -89,6 +89,11 @@ class DatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: How long a result is sent again that did not arrive, from the deadline of its order on.
     resend_sec: _Seconds = 86_400
 
+    @property
+    def max_of_a_buyer(self) -> int:
+        """Of what may be open: one that orders much leaves a quarter for others."""
+        return -(-self.max_open * 3 // 4)
+
 
 def dator_config(raw: Mapping[str, Any]) -> DatorConfig:
     """The section `dator` of all layers. Raises `InputError` with the name of the setting."""

@@ -154,7 +154,10 @@ class Watched(LastingModule[Any]):
 class Stage:
     """`prices` has a provider for each price of its one offer, by name; None has no offer."""
 
-    def __init__(self, prices: Mapping[str, int | None], **config: Any) -> None:
+    def __init__(
+        self, prices: Mapping[str, int | None], *, work_seconds: int = 60, **config: Any
+    ) -> None:
+        self._work_seconds = work_seconds
         self.sold = {name: Sold() for name in prices}
         passports = {"directory": {"passports": ["offer-catalog"]}}
         buying = Watched(
@@ -186,7 +189,12 @@ class Stage:
 
     def offer(self, name: str, price: int, offer_id: str = "", **fields: Any) -> None:
         """A provider offers its service, and the buyer hears of it."""
-        draft = {**OFFER, "offer/id": offer_id or f"offer:{name}", "pricing/amount": price}
+        draft = {
+            **OFFER,
+            "offer/id": offer_id or f"offer:{name}",
+            "pricing/amount": price,
+            "delivery/max-duration-sec": self._work_seconds,
+        }
         draft |= {key.replace("__", "/").replace("_", "-"): one for key, one in fields.items()}
         self._ask(name, "POST", "/v1/service-offers", draft)
         found = {"node_id": self.world[name].node_id}

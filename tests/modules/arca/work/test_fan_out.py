@@ -11,7 +11,7 @@ import pytest
 from anabranch.work.participants.performers import UNREACHABLE, rfc3339
 from virtual import run_virtually
 
-from .support import ANNA, BERT, START, Work, offer, task
+from .support import ANNA, BERT, START, Work, holder, offer, task
 
 DISPATCH = "/v1/host/capabilities/peer.message.dispatch"
 
@@ -74,6 +74,26 @@ def test_a_participant_is_asked_at_the_node_of_its_offers_first_then_at_the_othe
     run_virtually(scenario())
 
 
+def test_a_participant_is_asked_at_the_node_of_the_search_before_anybody_is_asked_for_it() -> None:
+    async def scenario() -> None:
+        work = made(says(status="offer", offer=offer()))
+        work.fake.holders["offer-catalog"] = [holder(ANNA)]
+        searched = task("targets", resolve="capability", capability_id="offer-catalog")
+        await work.perform(searched)
+        work.fake.calls.clear()
+        assert (await ask(work)).result["status"] == "offer"
+        assert work.fake.paths() == [f"POST {DISPATCH}"]
+        work.fake.nodes[ANNA.name] = [ANNA.node, BERT.node]
+        work.fake.peers[BERT.node] = work.fake.peers.pop(ANNA.node)
+        assert (await ask(work)).result["status"] == "offer", "the other nodes are looked up then"
+        await asyncio.sleep(60)
+        work.fake.calls.clear()
+        assert (await ask(work)).result["status"] == "offer"
+        assert "seed.directory.query" in work.fake.paths()[0], "a search is forgotten soon"
+
+    run_virtually(scenario())
+
+
 @pytest.mark.parametrize(
     ("reply", "code"),
     [
@@ -107,7 +127,8 @@ def test_a_participant_without_a_known_node_leaves_the_count() -> None:
         (says(status="error", error={"code": "x", "message": "y"}), "x"),
         (fails("error", "message_unknown"), "message_unknown"),
         (fails("responded", payload=["offer"]), "bad_reply"),
-        (fails("responded", payload={"status": "offer", "dispatch_id": "dispatch:x"}), "bad_reply"),
+        (fails("responded", payload={"status": "offer", "dispatch_id": "dispatch:x"}),
+         "wrong_dispatch"),
         (says(status="sure", offer=offer()), "bad_reply"),
         (says(status="offer"), "bad_reply"),
         (says(status="offer", offer={**offer(), "pricing/amount": 1}), "bad_reply"),

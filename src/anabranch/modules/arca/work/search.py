@@ -16,6 +16,7 @@ from anabranch.errors import InputError
 from anabranch.expressions.pointer import MISSING, parse_path, same
 from anabranch.kernel.values import Answer
 from anabranch.market.directory import LEAST_RECENTLY_ASKED
+from anabranch.modules.arca.work.nodes import ParticipantNodes
 from anabranch.modules.arca.work.ports import Offers
 from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable
 from anabranch.work.faults import fault
@@ -28,7 +29,14 @@ _PROVIDER = "provider/participant-id"
 
 
 class TargetSearch:
-    def __init__(self, host: Host, offers: Offers, rotation: Rotation | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        offers: Offers,
+        nodes: ParticipantNodes,
+        rotation: Rotation | None = None,
+    ) -> None:
+        self._nodes = nodes
         self._host = host
         self._offers = offers
         self.rotation = rotation or Rotation()
@@ -83,6 +91,7 @@ class TargetSearch:
         """Participants of nodes with a passport that counts, each once. The host says who that is:
         the operator of the node by a verified binding, or else the issuer."""
         rows = await self._host.holders(query.capability_id)
+        self._nodes.saw(rows)
         found = {str(row["anchor_identity"]) for row in rows if self._fits(row, query)}
         wanted = query.capability_id
         if not rows:
