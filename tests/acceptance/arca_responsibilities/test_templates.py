@@ -62,7 +62,8 @@ def test_an_id_and_parameters_become_a_definition_and_a_run(world: World) -> Non
         given = {"template_id": "summary.v1", "parameters": wrong}
         status, said = ask(world, "here", "POST", f"{TEMPLATES}/materialize", given)
         assert (status, said["code"]) == (400, code)
-    for plan in ({**TEMPLATE["plan"], "deadline_seconds": 5}, {"steps": {}}):
+    plans: list[dict[str, Any]] = [{**TEMPLATE["plan"], "deadline_seconds": 5}, {"steps": {}}]
+    for plan in plans:
         status, said = ask(world, "here", "POST", TEMPLATES, {**TEMPLATE, "plan": plan})
         assert (status, said["code"]) == (400, "definition")
 
