@@ -1,5 +1,5 @@
-"""The commands of docs/market.md, from nothing to a run that buys a step and a template that another
-node has taken: a shell runs them as they stand, with real processes."""
+"""The commands of docs/market.md, from nothing to a run that buys a step and a template for others:
+a shell runs them as they stand, with real processes."""
 
 from __future__ import annotations
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ..work.conftest import made
+from modules.arca.work.conftest import made
 
 __all__ = ["made"]

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from anabranch.testing.market import check_laws
-
-from ..work.stage import RUNS, Make, Stage, failed, outputs, step
+from modules.arca.work.stage import RUNS, Make, Stage, failed, outputs, step
 
 HOST_RUNS = "/v1/module/workflow/runs"
 
