@@ -17,13 +17,18 @@ from anabranch.kernel import events as e
 from anabranch.kernel.values import Answer
 from anabranch.literals import DispatchStatus
 from anabranch.net.net import Net
-from anabranch.work.participants.performers import UNREACHABLE, rfc3339
+from anabranch.work.participants.performers import (
+    NOT_ORDERED,
+    ORDER_EXPIRED,
+    UNREACHABLE,
+    rfc3339,
+)
 
 PLACE = "state/workflow-dispatch/"
 ASKING = frozenset({"dispatch", "request"})  # the kinds of work that ask a participant
 TIME_IS_UP = "time is up"
-#: Faults of a request that nobody received.
-_NEVER_SENT = frozenset({UNREACHABLE, "expression", "config", "no_means"})
+#: Faults of a request that nobody received, and of one that was never answered.
+_NEVER_SENT = frozenset({UNREACHABLE, "expression", "config", "no_means", NOT_ORDERED})
 
 
 class WorkflowStepDispatch(msgspec.Struct, kw_only=True):
@@ -171,6 +176,8 @@ class _Walk:
         if answer.fault is not None and answer.fault.kind in _NEVER_SENT:
             dispatch.record.status = "cancelled"
             dispatch.outcome = "unreachable" if answer.fault.kind == UNREACHABLE else ""
+        elif answer.fault is not None and answer.fault.kind == ORDER_EXPIRED:
+            dispatch.record.status = "timeout"
         else:
             dispatch.record.status = "responded"
             dispatch.record.responded_at = rfc3339(at)

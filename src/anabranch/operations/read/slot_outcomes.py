@@ -26,6 +26,8 @@ _LOST = {
     "timeout": "took too long",
     "aborted": "gave up",
     "no_means": "could not be asked",
+    "not_ordered": "nothing was ordered",
+    "order_expired": "did not answer while the order was open",
 }
 
 

@@ -176,7 +176,8 @@ def _step_status(state: State, step: Step, past: _Past) -> str:
         case "":
             if not state.finished:
                 return "pending"
-    return "deadline_exceeded" if state.status == "deadline_exceeded" else "cancelled"
+    ends_as = state.status or state.ending  # a step that has ended keeps its word
+    return "deadline_exceeded" if ends_as == "deadline_exceeded" else "cancelled"
 
 
 def _live_status(state: State, step: Step, token: Token) -> str:

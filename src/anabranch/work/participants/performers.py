@@ -36,6 +36,8 @@ from anabranch.work.participants.port import (
 from anabranch.work.port import InlineAnswer, Task, whole
 
 UNREACHABLE = "unreachable"  # the word by which the kernel takes a slot out of the count
+#: Faults of orders on a node: nothing was sent; nobody answered while the order was open.
+NOT_ORDERED, ORDER_EXPIRED = "not_ordered", "order_expired"
 
 
 class TargetsPerformer:

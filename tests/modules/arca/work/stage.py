@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
+from anabranch.clock import Clock
 from anabranch.market.node.api import Answer, Call, Endpoint
 from anabranch.market.node.buying.dispatching import envelope_of
 from anabranch.modules.kit.entries import ACCEPTORS
-from anabranch.modules.kit.host import Host
+from anabranch.modules.kit.host import Host, HostCall
 from anabranch.modules.kit.module import DROP, Module, PeerMessage, reply
 from anabranch.testing.market import LastingModule, ModuleLife, NodeSpec, World, arca
 from anabranch.work.participants.performers import rfc3339
@@ -130,13 +131,39 @@ class Judge(Module):
         return Answer(body=verdict(call.body) if callable(verdict) else verdict)
 
 
+class Watched(LastingModule[Any]):
+    """The same module; what it asks its host is noted: method, path, body."""
+
+    def __init__(self, module: LastingModule[Any]) -> None:
+        self._module = module
+        self.executor = module.executor
+        self.calls: list[tuple[str, str, Any]] = []
+
+    def begin(self, clock: Clock) -> tuple[Callable[[ModuleLife], Any], Any]:
+        make, kept = self._module.begin(clock)
+        return (lambda life: make(life._replace(host=self._noted(life.host)))), kept
+
+    def _noted(self, host: HostCall) -> HostCall:
+        async def ask(method: str, path: str, body: Any, query: Mapping[str, str]) -> Answer:
+            self.calls.append((method, path, body))
+            return await host(method, path, body, query)
+
+        return ask
+
+
 class Stage:
     """`prices` has a provider for each price of its one offer, by name; None has no offer."""
 
-    def __init__(self, prices: Mapping[str, int | None], **config: Any) -> None:
+    def __init__(
+        self, prices: Mapping[str, int | None], *, work_seconds: int = 60, **config: Any
+    ) -> None:
+        self._work_seconds = work_seconds
         self.sold = {name: Sold() for name in prices}
         passports = {"directory": {"passports": ["offer-catalog"]}}
-        buying = arca({"peer_sync_interval_sec": 5, **config}, grants=("publication.verify",))
+        buying = Watched(
+            arca({"peer_sync_interval_sec": 5, **config}, grants=("publication.verify",))
+        )
+        self.calls = buying.calls
         self.verdicts: list[Any] = []
         judge = LastingModule(lambda _clock: self.verdicts, Judge)
         modules: dict[str, LastingModule[Any]] = {"arca": buying, "judge": judge}
@@ -160,9 +187,15 @@ class Stage:
         self._ask("buyer", "POST", "/v1/ledger/top-up", {"amount": 10_000})
         self.world.advance(15)  # Arca hears of the offers
 
-    def offer(self, name: str, price: int, offer_id: str = "") -> None:
+    def offer(self, name: str, price: int, offer_id: str = "", **fields: Any) -> None:
         """A provider offers its service, and the buyer hears of it."""
-        draft = {**OFFER, "offer/id": offer_id or f"offer:{name}", "pricing/amount": price}
+        draft = {
+            **OFFER,
+            "offer/id": offer_id or f"offer:{name}",
+            "pricing/amount": price,
+            "delivery/max-duration-sec": self._work_seconds,
+        }
+        draft |= {key.replace("__", "/").replace("_", "-"): one for key, one in fields.items()}
         self._ask(name, "POST", "/v1/service-offers", draft)
         found = {"node_id": self.world[name].node_id}
         self._ask("buyer", "POST", "/v1/service-offers/fetch", found)

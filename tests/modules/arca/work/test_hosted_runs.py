@@ -145,6 +145,57 @@ def test_a_budget_that_is_short_is_told_by_its_class_and_nothing_is_ordered(made
     assert stage.movements() == []
 
 
+def records(stage: Stage, run: str = "run:one") -> list[tuple[str, str]]:
+    """How the requests of a run ended, in their order."""
+    found = stage.ask("GET", f"{RUNS}/{run}/dispatches")["items"]
+    return [(one["status"], one["outcome"]) for one in found]
+
+
+def test_a_request_that_was_not_sent_is_no_answer_of_the_provider(made: Make) -> None:
+    stage = made({"anna": 100})
+    stage.start([step("order", input={"text": "x"}, max_amount=5)])
+    assert step_of(stage.ended(), "order")["error"]["code"] == "price-exceeded"
+    assert records(stage) == [("cancelled", "")]
+
+
+def test_an_order_that_nobody_answers_ends_in_time_and_is_tried_again(made: Make) -> None:
+    stage = made({"anna": 100})
+    answers = [None, {"status": "completed", "output": 1}]
+    stage.sold["anna"].answers = lambda _request: answers.pop(0)
+    stage.start([step("order", input={"text": "x"}, max_retries=1)])
+    assert stage.ended()["status"] == "completed"
+    assert records(stage) == [("timeout", ""), ("responded", "usable")]
+    assert [state for _, state in states(stage)] == ["expired", "released"]
+
+
+def test_a_provider_that_is_away_for_longer_than_a_delivery_waits_fails_by_name(
+    made: Make,
+) -> None:
+    """The delivery ends after 15 minutes, long before the work of the order is due."""
+    stage = made({"anna": 100}, work_seconds=86_400)
+    stage.world["anna"].kill()
+    stage.start([step("order", input={"text": "x"}, max_retries=1)])
+    run = stage.ended(seconds=3600)
+    assert run["status"] == "failed"
+    assert step_of(run, "order")["error"]["code"] == "adapter-transient"
+    assert records(stage) == [("cancelled", "unreachable")] * 2
+    assert [state for _, state in states(stage)] == ["failed"] * 2
+    assert stage.movements() == ["hold"] * 2 + ["refund"] * 2
+
+
+def test_a_provider_that_comes_back_within_15_minutes_gets_its_order_once(made: Make) -> None:
+    stage = made({"anna": 100}, work_seconds=86_400)
+    stage.world["anna"].kill()
+    stage.start([step("order", input={"text": "x"})])
+    stage.world.advance(600)
+    stage.world["anna"].start()
+    stage.world.advance(120)
+    assert [state for _, state in states(stage)] == ["awaiting_acceptance"]
+    stage.ask("POST", "/v1/executions/execution:run:one-order-a1/accept", {})
+    assert stage.ended()["status"] == "completed"
+    assert len(stage.sold["anna"].requests) == 1
+
+
 def test_a_cancelled_run_leaves_its_order_to_the_host(made: Make) -> None:
     stage = made({"anna": 100})
     stage.sold["anna"].answers = lambda _request: None

@@ -68,9 +68,7 @@ class PeerDispatch:
         request = self._request(task, ends)
         try:
             reply = await self._asked(name, request, ends)
-            problem = self._problem_of(reply, request, name)
-            if problem:
-                raise BadReply(f"the answer of {name}: {problem}", code="bad_reply")
+            self._require_answer(reply, request, name)
         except NotReached as error:
             message = f"{name}: {error.message}"
             return fault(UNREACHABLE, message, code=error.code, retryable=False)
@@ -133,12 +131,19 @@ class PeerDispatch:
         )  # fmt: skip
         return reply_in(outcome)
 
+    def _require_answer(self, reply: Any, request: Mapping[str, Any], participant: str) -> None:
+        """Raises `BadReply` where this is no answer to this request."""
+        if not isinstance(reply, Mapping) or reply.get("dispatch_id") == request["dispatch_id"]:
+            code, problem = "bad_reply", self._problem_of(reply, request, participant)
+        else:
+            code, problem = "wrong_dispatch", "it answers another request"
+        if problem:
+            raise BadReply(f"the answer of {participant}: {problem}", code=code)
+
     def _problem_of(self, reply: Any, request: Mapping[str, Any], participant: str) -> str:
-        """What is wrong with the answer to this request, or nothing."""
+        """What is wrong with an answer to this request, or nothing."""
         if not isinstance(reply, Mapping):
             return "it is no object"
-        if reply.get("dispatch_id") != request["dispatch_id"]:
-            return "it answers another request"
         if is_negative(reply):
             return ""
         if reply.get("status") != "offer":

@@ -33,6 +33,7 @@ from anabranch.modules.arca.work.patience import Patience, Pauses
 from anabranch.modules.arca.work.ports import Offers
 from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable
 from anabranch.work.faults import fault
+from anabranch.work.participants.performers import NOT_ORDERED, ORDER_EXPIRED, UNREACHABLE
 from anabranch.work.port import Task, whole
 
 Execution = Mapping[str, Any]
@@ -114,7 +115,7 @@ class ServiceOrder:
             chosen = wish.choose(self._offers)
         if chosen is None:
             code, message = wish.why_none(self._offers)
-            return fault("order", message, code=code, retryable=False)
+            return fault(NOT_ORDERED, message, code=code, retryable=False)
         draft = order_draft(task, attempt, wish, chosen, self._clock.now())
         try:
             said = await self._patience.ask(lambda: self._host.submit_order(draft))
@@ -130,7 +131,7 @@ class ServiceOrder:
             await self._offers.refresh()
         message = f"{attempt.order_id} was rejected: {said.get('rejected-reason', '')}"
         again = bool(said.get("retryable"))
-        return fault("order", message, code=classifier, details=dict(said), retryable=again)
+        return fault(NOT_ORDERED, message, code=classifier, details=dict(said), retryable=again)
 
     # -- the request to the provider ---------------------------------------------------------
 
@@ -189,12 +190,15 @@ class ServiceOrder:
         state, reason = execution["state"], str(execution.get("reason") or "")
         if state == "released":
             return await self._output(attempt)
-        error = (execution.get("result") or {}).get("error") or {}
-        code = str(error.get("code") or "")
-        if not code and state == "failed":  # the request did not get there; its class comes first
-            code = reason.partition(":")[0]
         message = f"{attempt.order_id} at {task.inputs.get('target')} is {state}: {reason}"
-        return fault("order", message, code=code or state, details=error or None)
+        result = execution.get("result")
+        if result is not None:
+            error = result.get("error") or {}
+            code = str(error.get("code") or state)
+            return fault("order", message, code=code, details=error or None)
+        if state == "failed":  # the request did not get there; its class comes first
+            return fault(UNREACHABLE, message, code=reason.partition(":")[0] or state)
+        return fault(ORDER_EXPIRED, message, code=state)
 
     async def _output(self, attempt: Attempt) -> Answer:
         result = await self._patience.ask(lambda: self._host.execution_result(attempt.execution_id))
@@ -250,4 +254,4 @@ def _input_problem(given: Any) -> str:
 
 def _refused_by_host(attempt: Attempt, error: HostRefused) -> Answer:
     message = f"{attempt.order_id}: {error.message}"
-    return fault("order", message, code=error.code, retryable=False)
+    return fault(NOT_ORDERED, message, code=error.code, retryable=False)
