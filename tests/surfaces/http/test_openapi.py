@@ -27,6 +27,7 @@ from anabranch.surfaces.http.openapi import PARAMETERS, document
 from anabranch.surfaces.http.resources.workflows import EXAMPLE as TEMPLATE
 from anabranch.surfaces.http.routes import API
 from anabranch.surfaces.http.serve import Server
+from hangs import HANG_SECONDS
 from seeds import seeds
 
 from .support import ASKING, HELLO, playbook, run, serving, step
@@ -217,4 +218,4 @@ CHECKS = [
     suppress_health_check=list(HealthCheck),
 )
 def test_the_server_does_what_the_document_says(case: Any, server: Background) -> None:
-    case.call_and_validate(base_url=server.url, checks=CHECKS, timeout=20)
+    case.call_and_validate(base_url=server.url, checks=CHECKS, timeout=HANG_SECONDS)

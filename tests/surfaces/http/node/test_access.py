@@ -13,6 +13,7 @@ import pytest
 
 from anabranch.market.node.api import Endpoint
 from anabranch.testing.market import World
+from hangs import HANG_SECONDS
 
 from .background import BackgroundNode
 
@@ -36,7 +37,9 @@ def asked(
     headers: Mapping[str, str] | None = None,
 ) -> tuple[int, Any, Mapping[str, str]]:
     where = urlsplit(node.url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=60)
+    connection = http.client.HTTPConnection(
+        where.hostname or "", where.port or 0, timeout=HANG_SECONDS
+    )
     try:
         connection.putrequest(method, target)
         for name, value in (headers or {}).items():
