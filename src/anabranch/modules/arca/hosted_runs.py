@@ -44,8 +44,8 @@ class HostedRuns:
         self._host = HostRuns(host)
         self.engine = ArcaEngine(store, clock, performers, waiting_max=config.waiting_steps_max)
         self.mirror = RunMirror(self._host, RunEnds(host), self._look, config, self._closed)
-        self.recovery = Recovery(self.engine, self._host, self.mirror, config)
-        starter = Starter(self.engine, self._host, self.mirror)
+        starter = Starter(self.engine, self._host, self.mirror, self._look_again)
+        self.recovery = Recovery(self.engine, self._host, self.mirror, starter, config)
         self.part = RunsPart(self.engine, starter, self._host, self.document)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -93,6 +93,10 @@ class HostedRuns:
         shown = self._document(run)
         paused = shown["status"] == "paused"
         return shown, gates_of(self.engine.read.state(run)) if paused else []
+
+    def _look_again(self) -> None:
+        """The host may have a run that was not begun."""
+        self._spawn(self.recovery.run())
 
     def _closed(self, run: str) -> None:
         self._details.forget(run)
