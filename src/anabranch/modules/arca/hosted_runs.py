@@ -20,6 +20,7 @@ from anabranch.modules.arca.recovery import Recovery
 from anabranch.modules.arca.runs import RunsPart
 from anabranch.modules.arca.snapshots import gates_of, run_document
 from anabranch.modules.arca.starting import Starter
+from anabranch.modules.arca.work.attempts import Attempt
 from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable
 from anabranch.modules.kit.module import MessageHandler
 from anabranch.store.ports import Store
@@ -75,8 +76,8 @@ class HostedRuns:
         """The engine is open, and the host has answered once."""
         return self.engine.is_open and self.recovery.host_answered.is_set()
 
-    def is_step_open(self, run: str, step: str) -> bool:
-        return self.engine.is_step_open(run, step)
+    def is_attempt_open(self, attempt: Attempt) -> bool:
+        return self.engine.is_attempt_open(attempt)
 
     def document(self, run: str) -> dict[str, Any]:
         """A run as the host is shown it, with the revision that it has there."""
