@@ -89,6 +89,7 @@ soak: $(STAMP)          ## long simulation, all seeds, a second server, 20 demos
 	@first=$(or $(FIRST),$$(date +%s)); echo "seeds from $$first on"; \
 	  ANABRANCH_SEEDS=1 ANABRANCH_FIRST_SEED=$$first \
 	  $(BIN)/python -m pytest -q -n 2 $$(grep -rl 'from seeds import' tests)
+	@ANABRANCH_STORY_RUNS=1000 $(BIN)/python -m pytest -q tests/surfaces/stories -k many_runs
 	@ANABRANCH_TEST_ELSEWHERE=1 $(BIN)/python -m pytest -q -n 2 tests/surfaces/http tests/surfaces/ui
 	@ANABRANCH_DEMO_TIMES=$(or $(DEMOS),20) $(BIN)/python -m pytest -q tests/acceptance/test_demo.py
 	@ANABRANCH_TERMINAL_ROUNDS=$(or $(ROUNDS),1000) \

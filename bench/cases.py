@@ -17,13 +17,16 @@ from bench import probe, world
 from bench.chains import many, no_worse, one_run, start
 from bench.joins import b7
 from bench.loops import b4, b5, b6
+from bench.market_fan_out import m2
 from bench.node_deliveries import n2
 from bench.node_directory import n3
 from bench.node_orders import n1, n4
+from bench.offer_catalog import m3
 from bench.parties import b8, b9, b10
 from bench.postgres.cases import p1, p2, p3, p4, p5, p6
 from bench.rows import Row
 from bench.server import server, server_top
+from bench.stories import m1, m4
 
 # -- B1: latency of one run ------------------------------------------------------------------
 
@@ -154,5 +157,6 @@ CASES: dict[str, Case] = {
         *(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, memory, server, server_top),
         *(p1, p2, p3, p4, p5, p6),
         *(n1, n2, n3, n4),
+        *(m1, m2, m3, m4),
     )
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from anabranch.market import OfferCatalog, check
 from anabranch.market.catalog import admission, relays
 from anabranch.market.catalog.listing import CatalogFilter, filter_of
 from anabranch.market.documents.offers import HOPS_MAX
+from hangs import HANG_SECONDS
 
 from ..node.offers.support import (
     DAY,
@@ -492,6 +494,9 @@ def test_hostile_values_leave_the_catalog_whole(catalog: OfferCatalog) -> None:
         deep,
         relay({**offer(), "x": deep}),
         relay({**offer(), "offer/id": sql}),
+        relay({**offer(), "offer/id": "offer:\ud800"}),
+        {**relay(), "relay/origin-node-id": "node:\ud800"},
+        {**relay(), "relay/origin-node-id": []},
         relay({**offer(), "sequence/no": 2**70}),
         {**relay(), "relay/origin-node-id": "node:" + "x" * 100_000},
         {str(number): number for number in range(2000)},
@@ -500,3 +505,43 @@ def test_hostile_values_leave_the_catalog_whole(catalog: OfferCatalog) -> None:
     assert catalog.rows(filter_of({"service_type": sql})) == []
     assert catalog.counts() == {"local": 0, "observed": 0, "hidden": 0}
     assert msgspec.json.encode(catalog.facts.diagnostics()) == b"[]"
+
+
+def test_who_looks_does_not_wait_for_who_writes(tmp_path: Path, clock: ManualClock) -> None:
+    """An event loop looks, while a thread has many offers to admit."""
+    catalog = OfferCatalog(tmp_path / "offers.db", clock=clock, known_peers=KNOWN)
+    assert admit(catalog, relay()) == ("stored", "")
+    with catalog.file.change() as db:
+        db.execute("DELETE FROM offers")
+        looked: list[Any] = []
+        other = threading.Thread(target=lambda: looked.append(names(catalog)), daemon=True)
+        other.start()
+        other.join(HANG_SECONDS)
+        assert looked == [[NAME]]
+    assert names(catalog) == []
+    catalog.close()
+
+
+def test_local_offers_that_are_known_are_not_written_again(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are copied before every search, also while another process writes."""
+    catalog = OfferCatalog(tmp_path / "offers.db", clock=clock, node_id=ME.node_id)
+    own = [offer(ME, **{"offer/id": "offer:own"})]
+    assert catalog.put_local(own) == 1
+
+    def no_change() -> Any:
+        raise AssertionError("nothing has changed")
+
+    monkeypatch.setattr(catalog.file, "change", no_change)
+    assert catalog.put_local(own) == 1
+    with pytest.raises(AssertionError):
+        catalog.put_local([])
+    catalog.close()
+
+
+def test_what_strangers_sent_is_gone_also_where_the_clock_went_back(clock: ManualClock) -> None:
+    catalog = OfferCatalog(clock=clock, known_peers=KNOWN)
+    assert admit(catalog, relay(origin=STRANGER), STRANGER) == ("stored", "untrusted")
+    catalog.clock = ManualClock(START - DAY)
+    assert catalog.purge() == 1

@@ -232,3 +232,36 @@ def test_a_source_that_is_not_there_is_told(desk: Desk) -> None:
     with pytest.raises(InputError) as caught:
         desk.replay.read()
     assert caught.value.code == "agora_source"
+
+
+def test_a_file_in_whose_place_another_one_was_put_is_read_anew(desk: Desk) -> None:
+    """Also where it is longer than the first one was: whoever writes them may begin a new one."""
+    desk.write(record(offer()))
+    desk.run()
+    desk.source.unlink()
+    more = [numbered(PEER, f"offer:{name}", 1) for name in "bcd"]
+    desk.write(*map(record, more))
+    assert desk.run() == Counts(stored=3)
+    assert [one["code"] for one in desk.catalog.facts.diagnostics()] == ["file-restarted"]
+    desk.again()
+    assert desk.run() == Counts()
+    desk.write(record(numbered(PEER, "offer:e", 1)))
+    assert desk.run() == Counts(stored=1)
+
+
+def test_a_file_that_was_emptied_and_written_past_its_cursor_is_read_anew(desk: Desk) -> None:
+    desk.write(record(offer()))
+    desk.run()
+    desk.source.write_bytes(b"")
+    assert desk.run() == Counts()
+    desk.write(*(record(numbered(PEER, f"offer:{name}", 1)) for name in "bc"))
+    assert desk.run() == Counts(stored=2)
+
+
+def test_records_whose_parties_are_no_names_are_passed_by(desk: Desk) -> None:
+    wrong = {**record(offer()), "content": {"provider/participant-id": [], "offer/id": {}}}
+    desk.write(wrong, record(offer()))
+    batch = desk.replay.read()
+    assert batch is not None
+    assert desk.catalog.parties(desk.replay.contents(batch), "") == ({PEER.participant_id}, set())
+    assert desk.run() == Counts(stored=1, rejected=1)

@@ -9,7 +9,7 @@ import pytest
 from anabranch.testing.market.disk import Died
 from in_loop import in_loop
 
-from .support import BUYER, HOST_RUNS, Stage, step, workflow
+from .support import BUYER, HOST_RUNS, RUNS, Stage, step, workflow
 
 CHAIN = workflow(step("a"), step("b", input_from="a"), step("c", input_from="b"))
 
@@ -135,3 +135,16 @@ async def test_the_module_is_ready_when_its_host_has_answered() -> None:
         stage.world.advance(20)
         assert (await stage.ask("GET", "/v1/modules/arca")).body["ready"] is True
         assert (await stage.ask("GET", HOST_RUNS)).status == 200
+
+
+@in_loop
+async def test_the_same_run_is_the_same_whatever_the_order_of_the_keys() -> None:
+    """A template that a host has read from its disk has its keys in another order."""
+    definition = workflow(step("a"), step("b", depends_on=["a"]))
+    turned = dict(reversed(definition.items()))
+    async with Stage() as stage:
+        first = await stage.ask("POST", RUNS, {"definition": definition, "run_id": "run:one"})
+        again = await stage.ask("POST", RUNS, {"definition": turned, "run_id": "run:one"})
+        other = {**definition, "label": "another"}
+        refused = await stage.ask("POST", RUNS, {"definition": other, "run_id": "run:one"})
+        assert (first.status, again.status, refused.status) == (201, 200, 409)

@@ -221,6 +221,48 @@ async def test_runs_are_paused_resumed_and_cancelled_by_operators() -> None:
 
 
 @in_loop
+async def test_a_step_that_failed_with_the_policy_pause_is_tried_again_or_given_up() -> None:
+    async with Stage() as stage:
+        stage.desk.answer("a", None, None, {"x": 1})
+        await stage.start(workflow(step("a", fail_policy="pause")))
+        path = f"{RUNS}/run:one/steps/a/confirm"
+        for _ in range(2):
+            shown = await stage.until(lambda shown: shown["status"] == "paused")
+            assert "not today" in shown["pause_reason"]
+            assert shown["steps"][0]["execution"] == {"completed": False}
+            assert (await stage.ask("POST", path, {"fulfilled": True})).status == 200
+            await stage.ask("POST", f"{RUNS}/run:one/resume")
+            stage.world.advance(1)
+        shown = await stage.ended()
+        assert (shown["status"], shown["steps"][0]["output"]) == ("completed", {"x": 1})
+        assert len(stage.desk.asked) == 3
+        stage.desk.answer("a", None)
+        await stage.start(workflow(step("a", fail_policy="pause")), "run:two")
+        await stage.until(lambda shown: shown["status"] == "paused", "run:two")
+        path = f"{RUNS}/run:two/steps/a/confirm"
+        assert (await stage.ask("POST", path, {"fulfilled": False})).status == 200
+        await stage.ask("POST", f"{RUNS}/run:two/resume")
+        stage.world.advance(5)
+        shown = await stage.at_host("run:two")
+        assert (shown["status"], shown["steps"][0]["status"]) == ("failed", "failed")
+
+
+@in_loop
+async def test_thousands_of_steps_that_wait_hold_nothing_up() -> None:
+    async with Stage() as stage:
+        steps = [step(f"wait{number}") for number in range(1000)]
+        many = workflow(*steps, max_parallel_steps=1000)
+        for number in range(2):
+            await stage.start(many, f"run:{number}")
+        stage.world.advance(2)
+        assert len(stage.desk.waiting) == 2_000
+        stage.desk.answer("quick", {"x": 1})
+        await stage.start(workflow(step("quick")), "run:quick")
+        assert (await stage.ended("run:quick"))["status"] == "completed"
+        assert len(stage.desk.waiting) == 2_000
+
+
+@in_loop
 async def test_only_the_attempt_that_a_step_is_at_is_open_for_a_result() -> None:
     async with Stage() as stage:
         retry = {"max_attempts": 1, "backoff": "PT1M"}

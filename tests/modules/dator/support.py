@@ -91,6 +91,7 @@ class Market:
         self.world = World([*specs, provider])
         self.provider = self.world["provider"]
         self.buyers = [self.world[name] for name in buyers]
+        self.world.advance(2)  # Dator gets ready
 
     def _make(self, call: HostCall) -> DatorModule:
         made = DatorModule(
@@ -147,7 +148,10 @@ class Market:
 
     async def open(self, buyer: str = "buyer", money: int = 1000) -> None:
         """The buyer knows the offers, trusts the provider, and has money."""
-        await self.world.advance(5)
+        for _ in range(20):
+            await self.world.advance(5)
+            if await self.offers():
+                break
         trusted = {"participant_id": self.provider.participant_id}
         await self.ask(buyer, "POST", "/v1/trusted-providers", trusted)
         found = {"node_id": self.provider.node_id}

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
+from anabranch.clock import ManualClock
+from anabranch.market.node.api import Answer
+from anabranch.modules.dator import offers
+from anabranch.modules.dator.module import DatorModule
+from anabranch.modules.dator.role import FunctionRoles
+from anabranch.modules.kit.host import Host
 from in_loop import in_loop
+from modules.dator.requests_of import order_of, request_of
+from modules.dator.stage import NOW, OFFER_ID, Stage
 from modules.dator.support import EXECUTOR, OFFER, Market, config_of
 
 PUBLISH = "/v1/enact/participant/service-offers"
@@ -89,6 +97,22 @@ async def test_an_offer_that_is_removed_is_withdrawn_and_may_come_back() -> None
 
 
 @in_loop
+async def test_an_offer_that_was_withdrawn_long_ago_is_forgotten_and_keeps_its_number() -> None:
+    market = Market(config_of(OFFER, OTHER))
+    await restarted(market, config_of(OFFER))
+
+    async def shown() -> int:
+        return len((await market.ask("provider", "GET", "/v1/enact/dator/offers"))["items"])
+
+    assert await shown() == 2
+    await market.world.advance(2 * 86_400)
+    assert await shown() == 1
+    await restarted(market, config_of(OFFER, OTHER))
+    assert sorted(one["sequence/no"] for one in await market.offers()) == [1, 3]
+    await market.close()
+
+
+@in_loop
 async def test_an_offer_is_renewed_before_it_expires() -> None:
     market = Market(config_of(OFFER, offer_valid_sec=600))
     (first,) = await market.offers()
@@ -145,6 +169,32 @@ async def test_a_node_that_has_asked_is_told_of_changes_and_of_withdrawals() -> 
     await market.ask("provider", "POST", f"{PUBLISH}/withdraw", gone)
     await market.world.advance(5)
     assert await seen(market) == [(1, 100)]
+    await market.close()
+
+
+@in_loop
+async def test_an_answer_that_leaves_offers_out_says_where_to_go_on() -> None:
+    market = Market(config_of(OFFER, OTHER))
+    await market.open()
+    buyer = market.world["buyer"]
+    assert buyer.node is not None
+
+    def page(wanted: dict[str, Any]) -> Any:
+        assert buyer.node is not None
+        work = buyer.node.context.peers.request(
+            market.provider.node_id,
+            "offer-catalog.fetch.request",
+            {"filter": wanted},
+            correlation_id="q1",
+            seconds=30,
+        )
+        return buyer.run(work)
+
+    first = page({"limit": 1})
+    second = page({"limit": 1, "after": first["next"]})
+    found = [one["offer"]["offer/id"] for one in (*first["offers"], *second["offers"])]
+    assert found == sorted(one["offer/id"] for one in await market.offers())
+    assert "next" not in second
     await market.close()
 
 
@@ -289,3 +339,78 @@ async def test_a_module_without_the_grant_publishes_nothing_and_says_so() -> Non
     assert item["status"] == "refused"
     assert "offers.publish" in item["problem"]
     await market.close()
+
+
+# -- a host that refuses, and clocks that jump ---------------------------------------------------
+
+
+@in_loop
+async def test_an_offer_that_cannot_even_be_looked_up_leaves_the_rest_and_the_requests_alone() -> (
+    None
+):
+    stage = Stage()
+    config = config_of(OFFER, {**OTHER, "offer_id": "offer:odd"})
+    stage.module = DatorModule(
+        host=Host(stage.host), clock=stage.clock, config=config, roles=FunctionRoles({})
+    )
+    refused = Answer(status=400, body={"code": "bad_path", "detail": "no such id"})
+    stage.host.refuse = lambda method, path: (
+        refused if method == "GET" and path.endswith("odd") else None
+    )
+    await stage.open()
+    assert list(stage.host.offers) == [OFFER_ID]
+    shown = {one["offer/id"]: one["status"] for one in stage.module._offers.views()}
+    assert shown == {OFFER_ID: "published", "offer:odd": "refused"}
+    assert await stage.accept(request_of(order_of(OFFER_ID))) == ("accepted", "")
+    await stage.module.close()
+
+
+@in_loop
+async def test_an_offer_from_a_clock_that_was_ahead_is_published_again_when_it_is_right() -> None:
+    """Others take no offer that has not begun."""
+    stage = await Stage().open()
+    for offer in stage.host.offers.values():
+        offer |= {"published-at": "2027-06-10T08:00:00Z", "expires-at": "2027-07-10T08:00:00Z"}
+    await stage.module.close()
+    after = Stage(stage.host)
+    await after.open()
+    assert after.host.offers[OFFER_ID]["published-at"] == "2026-06-10T08:00:00Z"
+    assert after.host.offers[OFFER_ID]["sequence/no"] == 2
+    await after.module.close()
+
+
+@in_loop
+async def test_an_offer_that_was_refused_is_tried_again_also_where_the_clock_went_back() -> None:
+    stage = Stage()
+    refused = Answer(status=409, body={"code": "no", "detail": "no"})
+    stage.host.refuse = lambda method, path: (
+        refused if (method, path) == ("POST", "/v1/service-offers") else None
+    )
+    await stage.open()
+    stage.host.refuse = lambda _method, _path: None
+    stage.clock = stage.module._offers._clock = ManualClock(NOW - 86_400_000)
+    await stage.module._offers.settle()
+    assert list(stage.host.offers) == [OFFER_ID]
+    await stage.module.close()
+
+
+@in_loop
+async def test_offers_that_were_withdrawn_leave_room_for_others_and_are_forgotten_at_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offers, "OFFERS_MAX", 2)
+    stage = await Stage().open()
+    for number in range(4):
+        given = {**OTHER, "service_type": f"text/{number}"}
+        status, said = await stage.module.handle(
+            "POST", "/v1/participant/service-offers", {}, given
+        )
+        assert status == 201, said
+        withdrawn = {"offer_id": said["offer"]["offer/id"]}
+        path = "/v1/participant/service-offers/withdraw"
+        status, said = await stage.module.handle("POST", path, {}, withdrawn)
+        assert (status, said["status"]) == (200, "withdrawn")
+    stage.clock.advance_to(stage.clock.now() + 86_401_000)
+    await stage.module._offers.settle()
+    assert len(stage.host.kind("dator-offer")) == 1
+    await stage.module.close()

@@ -44,3 +44,19 @@ def test_nobody_is_known_for_sure_only_where_every_seed_could_be_read() -> None:
         asyncio.run(host(Answer(body=unread)).holders("offer-catalog"))
     assert raised.value.code == "directory_unread"
     assert asyncio.run(host(Answer(body={"status": "ok", "items": []})).nodes_of("x")) == []
+
+
+def test_records_are_read_in_as_many_answers_as_they_take() -> None:
+    asked: list[Any] = []
+    rows = [{"record_id": str(number)} for number in range(5)]
+
+    async def call(_method: str, _path: str, body: Any, _query: Mapping[str, str]) -> Answer:
+        asked.append((body.get("before"), body["limit"]))
+        at = int(body.get("before", 0))
+        page = rows[at : at + min(2, body["limit"])]
+        more = {"next": str(at + 2)} if at + 2 < len(rows) else {}
+        return Answer(body={"records": page, **more})
+
+    assert asyncio.run(Host(call).records("x", 4)) == rows[:4]
+    assert asked == [(None, 4), ("2", 2)]
+    assert asyncio.run(Host(call).records("x")) == rows

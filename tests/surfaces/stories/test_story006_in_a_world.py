@@ -21,7 +21,7 @@ from anabranch.testing.market import NodeSpec, World, arca, check_laws, dator
 from anabranch.testing.market.disk import Died
 from seeds import seeds
 
-from .story_world import StoryWorld
+from .story_world import StoryWorld, spec_of
 
 
 def test_the_cheapest_offer_is_ordered_carried_out_paid_and_told() -> None:
@@ -46,6 +46,26 @@ def test_many_runs_at_once_each_have_one_order_one_hold_and_one_receipt() -> Non
         story.play(names)
         assert Counter(map(story.buyer.run_status, names)) == {"completed": runs}
         story.require_laws(names)
+
+
+def test_a_world_runs_a_definition_and_answers_its_end() -> None:
+    offering = Offering(service_type="text/summarise")
+    seller = NodePlan(name="seller", offers=(offering,), passports=(CAPABILITY,))
+    world = World([NodeSpec(name="buyer", modules={"arca": arca()}), spec_of(seller)])
+    world.advance(5)
+    trusted = {"participant_id": world["seller"].participant_id}
+    world["buyer"].request("POST", "/v1/trusted-providers", trusted)
+    world["buyer"].request("POST", "/v1/directory/sync")
+    definition = Story006().definition()
+    status, shown = world.run_workflow(
+        "buyer", definition, run_id="run:x", input={"text": "a b"}
+    ).result
+    assert (status, shown["run_id"], shown["status"]) == (200, "run:x", "completed")
+    assert shown["steps"][-1]["output"] == {"summary": "a b", "words": 2}
+    with pytest.raises(AnabranchError, match="400"):
+        world.run_workflow("buyer", {"plan": {"steps": []}})
+    for node in world.nodes:
+        node.kill()
 
 
 # -- two buyers and a queue of one -----------------------------------------------------------------

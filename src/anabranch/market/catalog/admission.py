@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.market.catalog.relays import encoded, problem_of, route_of
+from anabranch.market.catalog.relays import SKEW_MS, encoded, problem_of, route_of
 from anabranch.market.catalog.routes import Route, Trust, expires_at, trust_of
 from anabranch.market.catalog.rules import Keep, Known, Refuse, decide
 from anabranch.market.documents import check
@@ -35,7 +35,10 @@ ORDER BY expires_at, offer_id LIMIT 1
 _LEAVING_UNSEEN = """
 SELECT offer_id FROM offers WHERE trust_level = 'untrusted' ORDER BY observed_at, offer_id LIMIT 1
 """
-_PURGE_UNSEEN = "DELETE FROM offers WHERE trust_level = 'untrusted' AND observed_at <= ?"
+#: Late, or from a clock that was set back since.
+_PURGE_UNSEEN = """
+DELETE FROM offers WHERE trust_level = 'untrusted' AND (observed_at <= ? OR observed_at > ?)
+"""
 _PURGE_ENDED = "DELETE FROM offers WHERE source = 'observed' AND expires_at <= ?"
 _TRUSTED = """
 SELECT participant FROM trust_facts
@@ -121,7 +124,8 @@ class Admitting:
         return found
 
     def purge(self) -> int:
-        unseen = self._db.execute(_PURGE_UNSEEN, (self._now - self._limits.untrusted_ms,))
+        times = self._now - self._limits.untrusted_ms, self._now + SKEW_MS
+        unseen = self._db.execute(_PURGE_UNSEEN, times)
         ended = self._db.execute(_PURGE_ENDED, (self._now - self._limits.expired_ms,))
         gone = unseen.rowcount + ended.rowcount
         if gone:
@@ -206,8 +210,7 @@ class Admitting:
 
     def replace_local(self, offers: Iterable[Mapping[str, Any]], node_id: str) -> None:
         route = Route(source=node_id, origin="", hops=0)
-        sql = "SELECT offer_id, body FROM offers WHERE source = 'local'"
-        known: dict[str, bytes] = dict(self._db.execute(sql).fetchall())
+        known = local_bodies(self._db)
         for offer in offers:
             if known.pop(offer["offer/id"], b"") != encoded(offer):
                 self._put(offer, "local", "local", route)
@@ -229,7 +232,16 @@ def is_sound(offer: Any, known: Mapping[str, bytes]) -> bool:
 def offer_id_in(relay: Any) -> str:
     offer = relay.get("offer") if isinstance(relay, dict) else None
     name = offer.get("offer/id") if isinstance(offer, dict) else None
-    return name if isinstance(name, str) else ""
+    # No text of the file has half of a character; such an id is wrong, and is told as that.
+    return name if isinstance(name, str) and (name.isascii() or _is_whole(name)) else ""
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def bodies_of(db: sqlite3.Connection, relays: Sequence[Any]) -> dict[str, bytes]:
@@ -237,26 +249,32 @@ def bodies_of(db: sqlite3.Connection, relays: Sequence[Any]) -> dict[str, bytes]
     return {row["offer_id"]: row["body"] for row in _kept(db, relays, "offer_id, body")}
 
 
+def local_bodies(db: sqlite3.Connection) -> dict[str, bytes]:
+    """The offers of the node itself as they are kept."""
+    rows = db.execute("SELECT offer_id, body FROM offers WHERE source = 'local'").fetchall()
+    return {row["offer_id"]: row["body"] for row in rows}
+
+
 def parties_in(
     db: sqlite3.Connection, relays: Sequence[Any], source: str
 ) -> tuple[set[str], set[str]]:
     """Participants and nodes, each by a text of the length that an id has."""
-    participants: set[Any] = set()
-    nodes: set[Any] = {source}
+    participants: list[Any] = []  # anything: nothing was checked yet
+    nodes: list[Any] = [source]
     for relay in relays:
         if isinstance(relay, dict):
-            nodes.add(relay.get("relay/origin-node-id"))
+            nodes.append(relay.get("relay/origin-node-id"))
             offer = relay.get("offer")
-            participants.add(offer.get("provider/participant-id") if type(offer) is dict else "")
+            participants.append(offer.get("provider/participant-id") if type(offer) is dict else "")
     columns = "provider, source_node_id, relay_origin_node_id"
     for row in _kept(db, relays, columns):
-        participants.add(row["provider"])
-        nodes |= {row["source_node_id"], row["relay_origin_node_id"]}
+        participants.append(row["provider"])
+        nodes += [row["source_node_id"], row["relay_origin_node_id"]]
     return _ids(participants), _ids(nodes)
 
 
-def _ids(found: set[Any]) -> set[str]:
-    return {one for one in found if isinstance(one, str) and 0 < len(one) <= 200}
+def _ids(found: Iterable[Any]) -> set[str]:
+    return {one for one in found if isinstance(one, str) and one.isascii() and 0 < len(one) <= 200}
 
 
 def _kept(db: sqlite3.Connection, relays: Sequence[Any], columns: str) -> Iterator[sqlite3.Row]:

@@ -2,7 +2,7 @@
 
 Several processes use one file: the module that keeps it, and the command line. Every change is one
 transaction that has the write lock from its beginning; one that waits for it longer than
-`BUSY_SECONDS` fails, and nothing has changed.
+`BUSY_SECONDS` fails, and nothing has changed. Who looks waits for nobody who writes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ APPLICATION_ID = 0x414E4F43  # "ANOC", in the header of every file of ours
 VERSION = 1
 BUSY_SECONDS = 10.0
 _LEAST_BYTES = 512  # of a SQLite file
+_NO_FILE = ("", ":memory:")
 
 _TABLES = """
 CREATE TABLE offers (
@@ -79,6 +80,7 @@ CREATE TABLE sources (
 CREATE TABLE replay_cursors (
     file     TEXT PRIMARY KEY,
     position INTEGER NOT NULL CHECK (position >= 0),
+    head     TEXT NOT NULL,
     stored   INTEGER NOT NULL,
     stale    INTEGER NOT NULL,
     rejected INTEGER NOT NULL,
@@ -98,12 +100,17 @@ CREATE TABLE diagnostics (
 
 
 class CatalogFile:
-    """A connection that several threads of a process may use, one after the other."""
+    """Two connections, one to write and one to look, that several threads of a process may use one
+    after the other. What has no file has one connection for both."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
-        self._lock = threading.RLock()
-        self._db = _opened(self.path)
+        self._lock = self._looking = threading.RLock()
+        self._db = self._reader = _opened(self.path)
+        if self.path not in _NO_FILE:
+            self._looking = threading.RLock()
+            self._reader = _connected(self.path)
+            self._reader.execute("PRAGMA query_only = ON")
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
@@ -120,10 +127,12 @@ class CatalogFile:
     @contextmanager
     def look(self) -> Iterator[sqlite3.Connection]:
         """Reading; what is read in one statement was there at one instant."""
-        with self._lock, self._reporting():
-            yield self._db
+        with self._looking, self._reporting():
+            yield self._reader
 
     def close(self) -> None:
+        with self._looking:
+            self._reader.close()
         with self._lock:
             self._db.close()
 
@@ -139,13 +148,7 @@ def _opened(path: str) -> sqlite3.Connection:
     with suppress(OSError, ValueError):
         if 0 < os.stat(path).st_size < _LEAST_BYTES:  # which SQLite would take for an empty one
             raise InputError(f"{path} is no catalog of offers", code="catalog_file")
-    try:
-        db = sqlite3.connect(
-            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-    except sqlite3.Error as error:
-        raise InputError(f"{path} cannot be opened: {error}", code="catalog_file") from None
-    db.row_factory = sqlite3.Row
+    db = _connected(path)
     try:
         _prepare(db, path)
     except sqlite3.DatabaseError as error:
@@ -154,6 +157,17 @@ def _opened(path: str) -> sqlite3.Connection:
     except BaseException:
         db.close()
         raise
+    return db
+
+
+def _connected(path: str) -> sqlite3.Connection:
+    try:
+        db = sqlite3.connect(
+            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+    except sqlite3.Error as error:
+        raise InputError(f"{path} cannot be opened: {error}", code="catalog_file") from None
+    db.row_factory = sqlite3.Row
     return db
 
 

@@ -24,9 +24,9 @@ WHERE number IN (SELECT max(number) FROM trust_facts GROUP BY participant) AND f
 ORDER BY participant
 """
 _MOVE = """
-INSERT INTO replay_cursors (file, position, stored, stale, rejected, ignored, at)
-VALUES (:file, :position, :stored, :stale, :rejected, :ignored, :at)
-ON CONFLICT (file) DO UPDATE SET position = :position, stored = stored + :stored,
+INSERT INTO replay_cursors (file, position, head, stored, stale, rejected, ignored, at)
+VALUES (:file, :position, :head, :stored, :stale, :rejected, :ignored, :at)
+ON CONFLICT (file) DO UPDATE SET position = :position, head = :head, stored = stored + :stored,
     stale = stale + :stale, rejected = rejected + :rejected, ignored = ignored + :ignored, at = :at
 """
 
@@ -121,7 +121,7 @@ class Facts:
 
     # -- the replay ----------------------------------------------------------------------------
 
-    def cursors(self) -> dict[str, dict[str, int]]:
+    def cursors(self) -> dict[str, dict[str, Any]]:
         """By file: how far it was read, and what came of it."""
         with self._file.look() as db:
             rows = db.execute("SELECT * FROM replay_cursors ORDER BY file").fetchall()
@@ -160,11 +160,12 @@ def require_participant(text: str) -> None:
 
 
 def move_cursor(
-    db: sqlite3.Connection, file: str, position: int, counts: Counts, at: int
-) -> None:  # fmt: skip
-    """As part of a transaction that has admitted what was read up to there."""
+    db: sqlite3.Connection, file: str, position: int, head: str, counts: Counts, at: int
+) -> None:
+    """As part of a transaction that has admitted what was read up to there. By its `head` a file
+    is known."""
     values: Mapping[str, Any] = {
-        "file": file, "position": position, "at": at, **msgspec.to_builtins(counts)
+        "file": file, "position": position, "head": head, "at": at, **msgspec.to_builtins(counts)
     }  # fmt: skip
     db.execute(_MOVE, values)
 

@@ -7,7 +7,9 @@ the next time. No peer vouches for such an offer: it is seen where its provider 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
+from io import SEEK_END
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from anabranch.market.documents.agora import OFFER_SNAPSHOT
 KIND = "agora-record.v1"
 CHUNK_BYTES = 1024 * 1024  # read at once; no line is longer
 RECORDS_AT_ONCE = 200
+HEAD_BYTES = 1024  # at the beginning of a file, by which it is known
 FILES_MAX = 10_000
 _SUFFIXES = (".jsonl", ".ndjson")
 
@@ -35,8 +38,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     file: str  # its name
     cursor: int  # where it stood
     end: int  # where it stands when these are admitted
+    head: str  # of the file, up to there
     records: list[Any]  # None for what is no JSON
-    restarted: bool = False  # the file is shorter than it was
+    restarted: bool = False  # the file is another one, or shorter than it was
 
 
 class Replay:
@@ -60,9 +64,9 @@ class Replay:
         """The next lines that were not replayed; None where all were. Raises `InputError`."""
         cursors = self._catalog.facts.cursors()
         for path in self.files():
-            at = cursors[path.name]["position"] if path.name in cursors else 0
+            known = cursors.get(path.name, {})
             try:
-                batch = _batch(path, at)
+                batch = _batch(path, known.get("position", 0), known.get("head", ""))
             except OSError as error:
                 raise self._unreadable(error) from None
             if batch is not None:
@@ -98,7 +102,7 @@ class Replay:
             )
             found = admitting.all_of(offers)
             counts = Counts.of(found, ignored=len(candidates) - len(offers))
-            move_cursor(db, batch.file, batch.end, counts, now)
+            move_cursor(db, batch.file, batch.end, batch.head, counts, now)
             note(db, f"replay:{batch.file}", _refused(batch, found), now)
         return counts
 
@@ -108,7 +112,10 @@ class Replay:
         for path in self.files():
             known = cursors.get(path.name, {})
             counts = {name: known.get(name, 0) for name in Counts.__struct_fields__}
-            position, size = known.get("position", 0), path.stat().st_size
+            try:
+                position, size = known.get("position", 0), path.stat().st_size
+            except OSError as error:
+                raise self._unreadable(error) from None
             found.append({"file": path.name, "size": size, "position": position, **counts})
         return found
 
@@ -116,12 +123,14 @@ class Replay:
         return InputError(f"{self.path} cannot be read: {error.strerror}", code="agora_source")
 
 
-def _batch(path: Path, cursor: int) -> Batch | None:
-    size = path.stat().st_size
-    begin = cursor if cursor <= size else 0  # it was written anew
-    if begin == size:
-        return None
+def _batch(path: Path, cursor: int, head: str) -> Batch | None:
     with path.open("rb") as file:
+        start = file.read(HEAD_BYTES)
+        size = file.seek(0, SEEK_END)
+        is_same = cursor <= size and (not cursor or _head(start, cursor) == head)
+        begin = cursor if is_same else 0  # it was written anew
+        if begin == size:
+            return None
         file.seek(begin)
         chunk = file.read(CHUNK_BYTES)
     lines = chunk.split(b"\n")[:-1][:RECORDS_AT_ONCE]
@@ -134,8 +143,18 @@ def _batch(path: Path, cursor: int) -> Batch | None:
         end = begin + sum(len(line) + 1 for line in lines)
     records = [_record(line) for line in lines if line.strip()]
     return Batch(
-        file=path.name, cursor=cursor, end=end, records=records, restarted=begin != cursor
-    )  # fmt: skip
+        file=path.name,
+        cursor=cursor,
+        end=end,
+        head=_head(start, end),
+        records=records,
+        restarted=begin != cursor,
+    )
+
+
+def _head(start: bytes, position: int) -> str:
+    """The beginning of a file that was read up to there."""
+    return hashlib.sha256(start[:position]).hexdigest()
 
 
 def _record(line: bytes) -> Any:
@@ -183,5 +202,7 @@ def _is_early(problem: DocumentProblem) -> bool:
 def _refused(batch: Batch, found: list[Admission]) -> list[tuple[str, str, str]]:
     rows = [(one.offer_id, one.reason, one.message) for one in found if one.status == "rejected"]
     if batch.restarted:
-        rows.append((batch.file, "file-restarted", "shorter than before: read anew"))
+        rows.append(
+            (batch.file, "file-restarted", "another file, or shorter than before: read anew")
+        )
     return rows

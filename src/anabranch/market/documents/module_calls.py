@@ -145,7 +145,14 @@ _OWNER: Mapping[str, Shape] = {"owner_participant_id": OrNull(PARTICIPANT)}
 STORE_PUT = _call("module_store_put", {**_RECORD, "payload": ANYTHING}, _OWNER)
 STORE_GET = _call("module_store_get", _RECORD, _OWNER)
 STORE_LIST = _call(
-    "module_store_list", {}, {"record_kind": OrNull(NAME), **_OWNER, "limit": OrNull(Whole(1))}
+    "module_store_list",
+    {},
+    {
+        "record_kind": OrNull(NAME),
+        **_OWNER,
+        "limit": OrNull(Whole(1)),
+        "before": OrNull(Text(most=4096)),
+    },
 )
 STORE_DELETE = _call("module_store_delete", _RECORD, _OWNER)
 

@@ -28,7 +28,7 @@ def page_of(query: Mapping[str, str]) -> Page:
     """Reads `limit`, `before` and `open`."""
     return Page(
         whole_number(query, "limit", LIMIT, least=1, most=LIMIT_MAX),
-        _read_cursor(query["before"]) if "before" in query else None,
+        read_cursor(query["before"]) if "before" in query else None,
         _read_flag(query, "open"),
     )
 
@@ -37,7 +37,7 @@ def paged(rows: Sequence[tuple[Any, StreamCard]], page: Page) -> Answer:
     """`next` is there where more may follow."""
     body: dict[str, Any] = {"items": [item for item, _card in rows]}
     if len(rows) == page.limit:
-        body["next"] = _cursor(rows[-1][1])
+        body["next"] = cursor_of(rows[-1][1])
     return Answer(body=body)
 
 
@@ -59,12 +59,14 @@ def _read_flag(query: Mapping[str, str], name: str) -> bool | None:
     return None if text is None else text == "true"
 
 
-def _cursor(card: StreamCard) -> str:
+def cursor_of(card: StreamCard) -> str:
+    """The place after this one."""
     data = msgspec.json.encode([card.created_at, card.stream])
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _read_cursor(text: str) -> tuple[int, str]:
+def read_cursor(text: str) -> tuple[int, str]:
+    """Raises `NodeError`."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         return _cursors.decode(data)

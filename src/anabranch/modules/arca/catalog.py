@@ -41,6 +41,7 @@ logger = logging.getLogger("anabranch.module")
 OFFERS_MAX = 1000  # that one search looks at, the cheapest first
 ANSWER_BYTES = 900_000  # of the rows of a catalog: a host takes 1 MiB where nothing else is set
 SYNC_SECONDS = 4.0  # that a caller waits for other catalogs
+MEET_SECONDS = 10  # between two looks for catalogs that were not asked yet
 RETRY_SECONDS = 5.0  # after a round in which the host was not there
 _SERVICE = ("service_type", "service/type")
 
@@ -100,13 +101,14 @@ class CatalogPart:
 
     async def start(self) -> None:
         """Begin the rounds: catalogs of others, and the replay where there is a source."""
-        rounds = [(self._sync_round, self._config.peer_sync_interval_sec)]
+        rounds = [
+            (self._sync_round, self._config.peer_sync_interval_sec),
+            (self._meet_round, MEET_SECONDS),
+        ]
         if self._config.agora_source:
             rounds.append((self._replay_round, self._config.agora_interval_sec))
         loop = asyncio.get_running_loop()
         self._rounds = [loop.create_task(_again_and_again(*one)) for one in rounds]
-        for task in self._rounds:
-            task.add_done_callback(_tell_defect)
 
     async def close(self) -> None:
         await cancel_and_wait(*self._rounds, *self._syncs, ignore=Exception)  # defects were told
@@ -155,6 +157,11 @@ class CatalogPart:
         await self._local.refresh()
         await self._sync()
 
+    async def _meet_round(self) -> None:
+        """A node that has just become known is not left until the next full round."""
+        async with self._syncing:
+            await self._peers.meet()
+
     async def _replay_round(self) -> None:
         await self.agora.run()
 
@@ -175,7 +182,7 @@ class CatalogPart:
         payload = message.payload if isinstance(message.payload, Mapping) else {}
         try:
             relays = relays_in(payload)
-            found = await self._admitter.admit(relays, message.remote_node_id)
+            found = await self._admitter.unasked(relays, message.remote_node_id)
         except AnabranchError as error:
             said = {"code": error.code, "message": error.message}
             return reply({"status": "refused", "error": said}, reason=error.code)
@@ -245,12 +252,6 @@ class CatalogPart:
         return Answer(body=self.agora.status())
 
 
-def _tell_defect(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        said = {"message": "a round of the catalog failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(said)
-
-
 async def _again_and_again(work: Callable[[], Awaitable[None]], seconds: float) -> None:
     while True:
         wait = seconds
@@ -259,6 +260,9 @@ async def _again_and_again(work: Callable[[], Awaitable[None]], seconds: float) 
         except AnabranchError as error:
             logger.info("a round of the catalog failed: %s", error.message)
             wait = min(seconds, RETRY_SECONDS)
+        except Exception as error:  # a defect is told, and is no reason never to ask again
+            said = {"message": "a round of the catalog failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(said)
         await asyncio.sleep(wait)
 
 

@@ -50,6 +50,11 @@ class HostRuns:
                 return found
             query = {**query, "before": page["next"]}
 
+    async def execution(self, execution_id: str) -> dict[str, Any] | None:
+        """How the order of a step stands."""
+        found: dict[str, Any] | None = await self._host.execution(execution_id)
+        return found
+
     async def keep_definition(self, run: str, kept: Mapping[str, Any]) -> None:
         await self._host.put_record(DEFINITION_KIND, run, dict(kept))
 

@@ -20,8 +20,9 @@ from anabranch.market.node.parameters import Parameter
 from anabranch.modules.arca.engine import ArcaEngine
 from anabranch.modules.arca.host_runs import CLOSED_RUNS, HostRuns
 from anabranch.modules.arca.listing import listed
+from anabranch.modules.arca.order_waits import of_orders
 from anabranch.modules.arca.starting import Started, Starter
-from anabranch.modules.kit.host import HostUnavailable
+from anabranch.modules.kit.host import HostRefused, HostUnavailable
 from anabranch.modules.kit.module import MessageHandler
 from anabranch.net.problems import Problem
 from anabranch.operations.read.waiting import Waiting, in_words
@@ -195,10 +196,25 @@ class RunsPart:
             )
             for one in explain(net, state)
         ]
-        status = self._look(run)["status"]
+        shown = self._look(run)
+        waiting = of_orders(waiting, await self._open_orders(shown))
         return Answer(
-            body={"run_id": run, "status": status, "waiting": msgspec.to_builtins(waiting)}
+            body={"run_id": run, "status": shown["status"], "waiting": msgspec.to_builtins(waiting)}
         )
+
+    async def _open_orders(self, shown: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """The executions of steps that wait for theirs; none where the host cannot be asked."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for step in shown["steps"]:
+            if step["status"] != "awaiting_execution" or not step.get("execution_id"):
+                continue
+            try:
+                execution = await self._host.execution(step["execution_id"])
+            except (HostUnavailable, HostRefused):
+                continue
+            if execution is not None:
+                found[step["step_id"]] = execution
+        return found
 
     # -- what operators do -------------------------------------------------------------------
 

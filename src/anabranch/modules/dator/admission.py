@@ -15,7 +15,13 @@ from anabranch.market.documents.shapes import moment
 from anabranch.modules.dator.book import Book
 from anabranch.modules.dator.config import DatorConfig, OfferConfig
 from anabranch.modules.dator.offers import Offers
-from anabranch.modules.dator.requests import Arrived, Request, Unacceptable, read_arrived
+from anabranch.modules.dator.requests import (
+    Arrived,
+    Request,
+    Unacceptable,
+    read_arrived,
+    require_timely,
+)
 from anabranch.modules.kit.host import HostRefused, HostUnavailable
 
 
@@ -39,12 +45,13 @@ class Admission:
 
     async def accept(self, invoke: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            arrived = read_arrived(invoke, self._config, self._clock.now())
+            arrived = read_arrived(invoke, self._config)
             if (known := self._book.get(arrived.key)) is not None:
                 return _again(arrived, known.digest)
-            if self._book.is_arriving(arrived.key):
+            if self._book.is_arriving(arrived.key) or self._book.is_arriving(arrived.order_key):
                 return _said("retryable", "being-admitted")
-            with self._book.arriving(arrived.key):
+            # Two requests for one order are decided about one after the other, too.
+            with self._book.arriving(arrived.key), self._book.arriving(arrived.order_key):
                 return await self._admit(arrived)
         except Unacceptable as error:
             return _said("rejected", error.code)
@@ -58,22 +65,35 @@ class Admission:
         owner = await self._book.request_of_order(arrived.order_key)
         if owner not in (None, arrived.key):
             raise Unacceptable("the order came with another request", code="order-conflict")
+        if owner is not None and (found := await self._book.unheard(arrived.key)) is not None:
+            return self._go_on(arrived, found)
         now = self._clock.now()
+        require_timely(arrived, now)
         offer = self._offers.terms(arrived.order, now)
-        if full := self._fullness(offer, arrived.order["offer/id"]):
+        request = _request(arrived, offer, now)
+        if not request.fits_a_record:
+            raise Unacceptable("no record can hold the request", code="request-too-large")
+        if full := self._fullness(offer, request):
             return full
-        self._book.take_place(arrived.key, arrived.order["offer/id"])  # before others are heard
+        self._book.take_place(request.key, request.offer_id, request.buyer)  # before others come
         if owner is None:
             await self._book.claim(arrived.order_key, arrived.key)
-        request = await self._book.put(_request(arrived, offer, now))
-        self._begin(request)
+        self._begin(await self._book.put(request))
         return _said("accepted", "")
 
-    def _fullness(self, offer: OfferConfig, offer_id: str) -> dict[str, Any] | None:
+    def _go_on(self, arrived: Arrived, found: Request) -> dict[str, Any]:
+        """The host kept the record of a request, and its answer was lost: it has its place."""
+        if found.digest != arrived.digest:
+            return _again(arrived, found.digest)
+        self._begin(self._book.remember(found))
+        return _said("accepted", "")
+
+    def _fullness(self, offer: OfferConfig, request: Request) -> dict[str, Any] | None:
         """How a request is put off for which there is no room."""
-        if len(self._book) >= self._config.max_open:
+        of_buyer = self._book.of_buyer(request.buyer)
+        if len(self._book) >= self._config.max_open or of_buyer >= self._config.max_of_a_buyer:
             return _said("retryable", "dator-full")
-        if self._book.depth(offer_id) >= offer.queue_max_depth:
+        if self._book.depth(request.offer_id) >= offer.queue_max_depth:
             status = "retryable" if offer.queue_auto_accept else "rejected"
             return _said(status, "queue-saturated")
         return None

@@ -23,7 +23,8 @@ class Book:
         self._host = host
         self._open: dict[str, Request] = {}
         self._queued: Counter[str] = Counter()  # by offer
-        self._arriving: dict[str, str] = {}  # being admitted: the offer, once it has a place there
+        #: Being admitted: the offer and the buyer, once it has a place there.
+        self._arriving: dict[str, tuple[str, str] | None] = {}
         self.on_depth: Callable[[], None] = lambda: None
 
     async def load(self) -> list[Request]:
@@ -32,7 +33,7 @@ class Book:
         found = [msgspec.convert(row["payload"], Request) for row in rows]
         found.sort(key=lambda one: (one.admitted_at, one.key))
         for one in found:
-            self._remember(one)
+            self.remember(one)
         return found
 
     # -- reading -----------------------------------------------------------------------------
@@ -50,17 +51,27 @@ class Book:
 
     def __len__(self) -> int:
         """With those that have a place and are not written yet."""
-        return len(self._open) + sum(map(bool, self._arriving.values()))
+        return len(self._open) + sum(place is not None for place in self._arriving.values())
 
     def depth(self, offer_id: str) -> int:
         """Orders from this offer that wait or are being done."""
-        arriving = sum(offer == offer_id for offer in self._arriving.values())
+        arriving = sum(place[0] == offer_id for place in self._arriving.values() if place)
         return self._queued[offer_id] + arriving
+
+    def of_buyer(self, buyer: str) -> int:
+        """Open requests of one node."""
+        arriving = sum(place[1] == buyer for place in self._arriving.values() if place)
+        return sum(one.buyer == buyer for one in self._open.values()) + arriving
 
     async def done(self, key: str) -> Any:
         """The record of a request that has ended, or None."""
         found = await self._host.record(DONE, key)
         return found["payload"] if found else None
+
+    async def unheard(self, key: str) -> Request | None:
+        """The record of a request of which only the host knows that it is open."""
+        found = await self._host.record(OPEN, key)
+        return msgspec.convert(found["payload"], Request) if found else None
 
     async def request_of_order(self, order_key: str) -> Any:
         """The key of the request that an order came with, or None."""
@@ -75,7 +86,7 @@ class Book:
     @contextmanager
     def arriving(self, key: str) -> Iterator[None]:
         """The one call that decides about a request."""
-        self._arriving[key] = ""
+        self._arriving[key] = None
         try:
             yield
         finally:
@@ -84,8 +95,8 @@ class Book:
     def is_arriving(self, key: str) -> bool:
         return key in self._arriving
 
-    def take_place(self, key: str, offer_id: str) -> None:
-        self._arriving[key] = offer_id
+    def take_place(self, key: str, offer_id: str, buyer: str) -> None:
+        self._arriving[key] = offer_id, buyer
 
     async def claim(self, order_key: str, key: str) -> None:
         """An order belongs to one request."""
@@ -94,8 +105,7 @@ class Book:
     async def put(self, request: Request) -> Request:
         """Raises where the host does not take it; nothing has changed then."""
         await self._host.put_record(OPEN, request.key, msgspec.to_builtins(request))
-        self._remember(request)
-        return request
+        return self.remember(request)
 
     async def move(self, request: Request, **changes: Any) -> Request:
         """As `put`, until the host takes it."""
@@ -109,13 +119,15 @@ class Book:
         self._count(self._open.pop(request.key, None), -1)
         self.on_depth()
 
-    def _remember(self, request: Request) -> None:
+    def remember(self, request: Request) -> Request:
+        """What the host has of it."""
         self._count(self._open.get(request.key), -1)
         self._open[request.key] = request
         self._count(request, 1)
         if request.key in self._arriving:
-            self._arriving[request.key] = ""
+            self._arriving[request.key] = None
         self.on_depth()
+        return request
 
     def _count(self, request: Request | None, sign: int) -> None:
         if request is not None and request.is_queued:

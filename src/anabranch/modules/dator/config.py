@@ -14,6 +14,7 @@ from anabranch.market.node.modules.config import is_module_path, loopback_addres
 
 SECTION = "dator"
 EXECUTE_PATH = "/v1/role/execute"
+OFFERS_MAX = 256
 OPEN_MAX = 400  # requests that are not done; the host lists no more than 500 records at once
 
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -75,7 +76,7 @@ class PushConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    offers: tuple[OfferConfig, ...] = ()
+    offers: Annotated[tuple[OfferConfig, ...], msgspec.Meta(max_length=OFFERS_MAX)] = ()
     roles: dict[str, RoleConfig] = {}  # by capability id
     push: PushConfig = PushConfig()
     offer_valid_sec: _Seconds | None = None  # None is what the host gives
@@ -87,6 +88,11 @@ class DatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_request_bytes: _Bytes = 512 * 1024
     #: How long a result is sent again that did not arrive, from the deadline of its order on.
     resend_sec: _Seconds = 86_400
+
+    @property
+    def max_of_a_buyer(self) -> int:
+        """Of what may be open: one that orders much leaves a quarter for others."""
+        return -(-self.max_open * 3 // 4)
 
 
 def dator_config(raw: Mapping[str, Any]) -> DatorConfig:

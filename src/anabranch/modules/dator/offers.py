@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -18,10 +19,10 @@ from anabranch.clock import Clock
 from anabranch.market.documents.shapes import moment
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ids import derived
-from anabranch.modules.dator.config import DatorConfig, OfferConfig
+from anabranch.modules.dator.config import OFFERS_MAX, DatorConfig, OfferConfig
 from anabranch.modules.dator.drafts import content_of, is_same, offer_id_of
 from anabranch.modules.dator.pushes import Pushes
-from anabranch.modules.dator.requests import Unacceptable
+from anabranch.modules.dator.requests import SKEW_MS, Unacceptable
 from anabranch.modules.dator.tasks import RETRY_FIRST, RETRY_MAX
 from anabranch.modules.dator.versions import KeptOffer, Origin, Version, terms_of
 from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable, quoted
@@ -30,8 +31,9 @@ from anabranch.work.participants.performers import rfc3339
 logger = logging.getLogger("anabranch.module")
 
 RECORDS = "dator-offer"
-OFFERS_MAX = 256
+FORGET_SECONDS = 86_400  # after which offers that were withdrawn are not shown any more
 CHECK_SECONDS = 600.0  # between two looks at what the host has
+TURN_SECONDS = 0.1  # at least, between two looks at what is due
 STALE_TRIES = 3
 
 
@@ -78,10 +80,16 @@ class Offers:
         return sorted({offer.service_type for offer, _ in self._wanted().values()})
 
     def views(self) -> list[dict[str, Any]]:
-        return [self._view(name) for name in sorted(self._kept)]
+        wanted = self._wanted()
+        return [
+            self._view(name) if name in self._kept else self._pending(name, *wanted[name])
+            for name in sorted({*self._kept, *wanted})
+        ]
 
     def _view(self, name: str) -> dict[str, Any]:
         kept, published = self._kept[name], self._published.get(name)
+        if kept.offer is not None and published is None and name not in self._problems:
+            return self._pending(name, kept.offer, kept.origin)
         shown: dict[str, Any] = {
             "offer/id": name,
             "origin": kept.origin,
@@ -94,6 +102,19 @@ class Offers:
         if name in self._problems:
             shown |= {"status": "refused", "problem": self._problems[name]}
         return shown
+
+    def _pending(self, name: str, offer: OfferConfig, origin: str) -> dict[str, Any]:
+        """One that is published as soon as the host takes it, or why it is not."""
+        shown = {
+            "offer/id": name,
+            "origin": origin,
+            "status": "pending",
+            "depth": self._depth(name),
+            "offer": None,
+            "role": offer.dispatch.capability_id,
+        }
+        refused = {"status": "refused", "problem": self._problems.get(name, "")}
+        return shown | refused if name in self._problems else shown
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -113,11 +134,10 @@ class Offers:
             except HostUnavailable as error:
                 logger.info("offers are published later: %s", error.message)
                 seconds, retry = retry, min(retry * 2, RETRY_MAX)
-            try:
+            await asyncio.sleep(TURN_SECONDS)  # however often the queue changes
+            with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._wake.wait()
-            except TimeoutError:
-                pass
             self._wake.clear()
 
     async def settle(self) -> float:
@@ -126,9 +146,15 @@ class Offers:
             wanted = self._wanted()
             due = [await self._ensure(name, *offered) for name, offered in wanted.items()]
             for name, kept in list(self._kept.items()):
-                if name not in wanted and kept.offer is not None:
-                    await self._guarded(name, self._withdraw(kept))
+                if name not in wanted:
+                    ended = self._forget if kept.offer is None else self._withdraw
+                    await self._guarded(name, ended(kept))
             return min([CHECK_SECONDS, *due])
+
+    def _is_long_gone(self, kept: KeptOffer) -> bool:
+        """Whether no order from it could be taken any more."""
+        seconds = max(self._config.superseded_grace_sec, FORGET_SECONDS)
+        return self._clock.now() > kept.versions[-1].at + seconds * 1000
 
     def _configured(self) -> dict[str, OfferConfig]:
         return {offer_id_of(one, self.node_id): one for one in self._config.offers}
@@ -145,18 +171,31 @@ class Offers:
     async def _ensure(self, name: str, offer: OfferConfig, origin: Origin) -> float:
         """One offer; how many seconds later it is due again."""
         now = self._clock.now()
-        looked_at = self._looked_at.get(name)
-        if looked_at is None or now >= looked_at + CHECK_SECONDS * 1000:
-            await self._look(name)
+        is_ahead = False
+        if self._must_look(name, now):
+            if not await self._guarded(name, self._look(name)):
+                self._looked_at[name] = now
+                return CHECK_SECONDS
+            self._problems.pop(name, None)
+            is_ahead = self._is_ahead(name, now)
         elif name in self._problems:
             return CHECK_SECONDS
         wait = self._wait(name, offer, origin, self._clock.now())
-        if wait > 0:
+        if wait > 0 and not is_ahead:
             return wait
-        await self._guarded(name, self._publish(name, offer, origin))
-        if name in self._problems:
+        if not await self._guarded(name, self._publish(name, offer, origin)):
             return CHECK_SECONDS
         return self._wait(name, offer, origin, self._clock.now())
+
+    def _must_look(self, name: str, now: int) -> bool:
+        """Now and then, and where the clock was set back."""
+        looked_at = self._looked_at.get(name)
+        return looked_at is None or not 0 <= now - looked_at < CHECK_SECONDS * 1000
+
+    def _is_ahead(self, name: str, now: int) -> bool:
+        """Whether the offer is from a clock that was set back since: nobody takes it before."""
+        published = self._published.get(name)
+        return published is not None and (moment(published["published-at"]) or 0) > now + SKEW_MS
 
     def _wait(self, name: str, offer: OfferConfig, origin: Origin, now: int) -> float:
         """Seconds until this offer must be published again; 0 where it is due."""
@@ -180,7 +219,7 @@ class Offers:
         else:
             self._published.pop(name, None)
 
-    async def _guarded(self, name: str, work: Any) -> None:
+    async def _guarded(self, name: str, work: Any) -> bool:
         """What the host refuses is told to the operator, and tried again much later."""
         try:
             await work
@@ -189,6 +228,8 @@ class Offers:
             if self._problems.get(name) != error.message:
                 self._problems[name] = error.message
                 await self._tell_refused(name, error)
+            return False
+        return True
 
     async def _tell_refused(self, name: str, error: HostRefused) -> None:
         title, key = (
@@ -272,6 +313,14 @@ class Offers:
             self._pushes.push([found])
         return found
 
+    async def _forget(self, kept: KeptOffer) -> None:
+        """A withdrawn offer takes no room for ever."""
+        if not self._is_long_gone(kept):
+            return
+        await self._host.delete_record(RECORDS, kept.offer_id)
+        for known in (self._kept, self._published, self._looked_at, self._problems):
+            known.pop(kept.offer_id, None)
+
     # -- offers of the participant -------------------------------------------------------------
 
     async def add(self, offer: OfferConfig) -> dict[str, Any]:
@@ -281,7 +330,8 @@ class Offers:
             before = self._kept.get(name)
             if name in self._configured():
                 raise NodeError(409, "offer-configured", f"{name} is in the configuration")
-            if before is None and len(self._kept) >= OFFERS_MAX:
+            offered = sum(one.offer is not None for one in self._kept.values())
+            if (before is None or before.offer is None) and offered >= OFFERS_MAX:
                 raise NodeError(409, "catalog-full", f"there are {OFFERS_MAX} offers already")
             await self._look(name)
             if self._wait(name, offer, "participant", self._clock.now()) > 0:

@@ -1,6 +1,6 @@
 """Who is told of offers, and how: answers to those who ask, and pushes to those who follow.
 
-A push is sent once and not waited for: whoever misses it asks again at its own pace.
+A push is sent once and not waited for: a node that misses it asks again at its own pace.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Pushes:
             "error": None,
         }
         try:
-            answer["offers"] = await self.relays(payload.get("filter"))
+            answer["offers"], is_all = await self._page(payload.get("filter"))
+            if not is_all:
+                answer["next"] = answer["offers"][-1]["offer"]["offer/id"]
         except HostUnavailable:
             return ALLOW  # the host answers itself
         except HostRefused as error:
@@ -71,13 +73,19 @@ class Pushes:
 
     async def relays(self, wanted: Any = None) -> list[dict[str, Any]]:
         """Offers of this node that fit the filter. Raises `HostRefused` for a bad one."""
+        return (await self._page(wanted))[0]
+
+    async def _page(self, wanted: Any) -> tuple[list[dict[str, Any]], bool]:
+        """The same, and whether these are all."""
         body = {
             "schema_version": "v1",
             "capability_id": "offers_local_query",
             "query": {} if wanted is None else wanted,
         }
         found = (await self._host.capability("offers.local.query", body)).body
-        return [relay_of(one, self.node_id, self._clock.now()) for one in found["offers"]]
+        now, offers = self._clock.now(), found["offers"]
+        is_all = not offers or found["counts"]["local"] == len(offers)
+        return [relay_of(one, self.node_id, now) for one in offers], is_all
 
     def _note(self, node_id: str) -> None:
         """The last ones that have asked."""

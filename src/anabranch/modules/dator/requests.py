@@ -29,6 +29,8 @@ SCHEMA = "service-order.dispatch.request.v1"
 #: Kinds of records: requests that are open, those that have ended, and which request an order has.
 OPEN, DONE, ORDERS = "dator-request", "dator-done", "dator-order"
 SKEW_MS = 5 * 60 * 1000  # by which clocks may differ
+#: Of a request as it is kept: a record of the host has 1 MiB, and a little is added on the way.
+RECORD_BYTES = 1008 * 1024
 #: What the dispatch says again where it says it.
 _REPEATED = (
     "service_type", "request/input", "delivery_deadline", "workflow/run-id", "workflow/phase-id",
@@ -88,8 +90,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """What a role knows it by. Not what the buyer calls it: two buyers may say the same."""
         return f"dispatch:{self.key}"
 
-    def view(self) -> dict[str, Any]:
-        """For people."""
+    @property
+    def fits_a_record(self) -> bool:
+        return len(msgspec.json.encode(self)) <= RECORD_BYTES
+
+    def view(self, input_bytes: int | None = None) -> dict[str, Any]:
+        """For people; of a larger input only its size is said."""
         shown: dict[str, Any] = {
             "id": self.key,
             "request_id": self.request_id,
@@ -105,7 +111,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             "delivery_deadline": rfc3339(self.deadline),
         }
         if self.document is not None:
-            shown["request/input"] = self.document["request/input"]
+            given = self.document["request/input"]
+            size = len(msgspec.json.encode(given))
+            if input_bytes is None or size <= input_bytes:
+                shown["request/input"] = given
+            else:
+                shown["input_bytes"] = size
         if self.decided_by:
             shown["decided_by"] = self.decided_by
         if self.result_status:
@@ -144,8 +155,8 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
         return derived("dator-order", self.order["buyer/node-id"], self.order["order/id"])
 
 
-def read_arrived(invoke: Mapping[str, Any], config: DatorConfig, now: int) -> Arrived:
-    """What the host hands in, checked once more. Raises `Unacceptable`."""
+def read_arrived(invoke: Mapping[str, Any], config: DatorConfig) -> Arrived:
+    """What the host hands in, checked once more, but for its times. Raises `Unacceptable`."""
     artifact = invoke.get("artifact")
     if not isinstance(artifact, Mapping) or artifact.get("schema") != SCHEMA:
         raise Unacceptable(f"this acceptor takes {SCHEMA}", code="kind-not-supported")
@@ -155,17 +166,20 @@ def read_arrived(invoke: Mapping[str, Any], config: DatorConfig, now: int) -> Ar
     if invoke.get("source/peer") != order["buyer/node-id"]:
         raise Unacceptable("the order is by another node", code="buyer-mismatch")
     _require_agreement(document)
-    deadline = moment(document["delivery_deadline"]) or 0
-    if deadline <= now:
-        raise Unacceptable("its time has passed", code="deadline-passed")
-    if (moment(order["created-at"]) or 0) > now + SKEW_MS:
-        raise Unacceptable("the order is from the future", code="other-reason")
     try:
         stages = reply_stages(document)
     except NodeError as error:
         raise Unacceptable(error.message, code="reply-not-supported") from None
     key = derived("dator-request", order["buyer/node-id"], request_id)
     return Arrived(key=key, digest=digest_of(data), document=document, stages=stages)
+
+
+def require_timely(arrived: Arrived, now: int) -> None:
+    """Only for a request that is new: one that came before is known also when its time is over."""
+    if (moment(arrived.document["delivery_deadline"]) or 0) <= now:
+        raise Unacceptable("its time has passed", code="deadline-passed")
+    if (moment(arrived.order["created-at"]) or 0) > now + SKEW_MS:
+        raise Unacceptable("the order is from the future", code="other-reason")
 
 
 def _bytes(artifact: Mapping[str, Any], most: int) -> bytes:

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, InputError
 from anabranch.market.node.api import Answer, Call, Endpoint
 from anabranch.market.node.errors import NodeError
@@ -92,7 +93,10 @@ async def perform(
 
 def _takes_task(function: RoleFunction) -> bool:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    found = inspect.signature(function).parameters.values()
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some that come with Python do not say it
+        return False
     return sum(one.kind in kinds for one in found) > 1
 
 
@@ -156,8 +160,7 @@ class RoleModule(Module):
         ]
 
     async def close(self) -> None:
-        for task in self._answers.values():
-            task.cancel()
+        await cancel_and_wait(*self._answers.values(), ignore=Exception)
 
     async def _execute(self, call: Call) -> Answer:
         task = msgspec.convert(call.body, RoleTask)

@@ -20,6 +20,7 @@ from anabranch.modules.dator.work import Work
 from anabranch.work.participants.performers import rfc3339
 
 ENDED_SHOWN = 50
+INPUT_SHOWN = 4096  # bytes of an input in a list; hundreds of requests may be open
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 
 
@@ -63,6 +64,8 @@ class Routes:
             ("GET", "dator/offers", self._list_offers, "Offers of this module", None, ()),
             ("GET", "dator/queue", self._list_queue,
              "Requests: those that are open, and the last ones that have ended", None, (503,)),
+            ("GET", "dator/requests/{request}", self._show,
+             "One open request, with its whole input", None, (404, 409)),
             ("POST", "dator/queue/accept", self._accept,
              "Take an order that waits for a decision", Decide, (404, 409, 503)),
             ("POST", "dator/queue/reject", self._reject,
@@ -92,7 +95,11 @@ class Routes:
 
     async def _list_queue(self, _call: Call) -> Answer:
         ended = await self._book.ended(ENDED_SHOWN)
-        return Answer(body={"items": [one.view() for one in self._book], "ended": ended})
+        items = [one.view(INPUT_SHOWN) for one in self._book]
+        return Answer(body={"items": items, "ended": ended})
+
+    async def _show(self, call: Call) -> Answer:
+        return Answer(body=self._found(call.params["request"]).view())
 
     async def _accept(self, call: Call) -> Answer:
         return await self._decide(call, accept=True)

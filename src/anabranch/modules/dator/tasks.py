@@ -38,7 +38,7 @@ class Tasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):  # what ends the process is told by whoever ends it
+        if isinstance(error, Exception):  # what ends the process is no defect
             said = {"message": "work of a module failed", "exception": error, "task": task}
             task.get_loop().call_exception_handler(said)
 

@@ -43,6 +43,7 @@ logger = logging.getLogger("anabranch.module")
 
 ROLE_RETRY_FIRST, ROLE_RETRY_MAX = 0.5, 30.0
 LOOK_FIRST, LOOK_MAX = 0.1, 30.0  # seconds between two looks at a delivery
+RESEND_MAX = 60.0  # seconds between two deliveries of a result; the first wait is one second
 #: After these the same result may arrive if it is sent once more.
 _AGAIN = ("route-unresolved", "runtime-limit", "ledger-error", "stage-timeout", "adapter-transient")
 REJECTED = "rejected-by-provider"
@@ -89,8 +90,7 @@ class Work:
         decided = self._decided.setdefault(request.key, asyncio.Event())
         title = f"An order for {request.service_type[:100]} waits for you"
         body = f"{request.order_id} of {request.buyer}: accept or reject {request.request_id}"
-        key = f"waiting:{request.key}"
-        await until_taken(lambda: self._host.notify("info", title, body, key=key))
+        await self._tell("info", title, body, key=f"waiting:{request.key}")
         with suppress(TimeoutError):
             async with asyncio.timeout(self._seconds_left(request)):
                 await decided.wait()
@@ -100,7 +100,9 @@ class Work:
             assert now is not None
             if now.state != "waiting":
                 return now
-            return await self._keep(now, failure("deadline-passed", "nobody decided in time"))
+            return await self._keep(
+                now, failure("deadline-passed", "the operator did not decide in time")
+            )
 
     async def decide(self, key: str, *, accept: bool, actor: str, reason: str) -> Request:
         """What an operator says, once; the same again changes nothing. Raises `NodeError`."""
@@ -126,6 +128,8 @@ class Work:
         role = self._role(request)
         if request.state == "executing" and not role.repeat_interrupted:
             return await self._keep(request, _interrupted())
+        if self._seconds_left(request) <= 0:
+            return await self._keep(request, _late())
         turn = self._turns.setdefault(
             request.dispatch.capability_id, asyncio.Semaphore(role.max_concurrent)
         )
@@ -143,6 +147,7 @@ class Work:
     async def _answer(self, request: Request, role: RoleConfig) -> RoleAnswer:
         """What the role says, asked again while it cannot be reached."""
         assert request.document is not None
+        late = _late()
         asked = role_request(request.dispatch, request.dispatch_id, request.document)
         wait = ROLE_RETRY_FIRST
         while (left := self._seconds_left(request)) > 0:
@@ -158,9 +163,10 @@ class Work:
                 if error.begun and not role.repeat_interrupted:
                     return _interrupted()
                 logger.info("the role of %s is asked again: %s", request.order_id, error.message)
+                late = failure("role-unavailable", "the role could not be reached in time")
             await asyncio.sleep(min(wait, max(self._seconds_left(request), 0)))
             wait = min(wait * 2, ROLE_RETRY_MAX)
-        return failure("role-unavailable", "the role could not be reached in time")
+        return late
 
     def _role(self, request: Request) -> RoleConfig:
         return self._config.roles.get(request.dispatch.capability_id) or RoleConfig()
@@ -175,6 +181,13 @@ class Work:
         return await until_taken(lambda: self._book.put(after))
 
     def _with(self, request: Request, answer: RoleAnswer, **more: Any) -> Request:
+        after = self._finished(request, answer, **more)
+        if after.fits_a_record:
+            return after
+        said = "the output is too large: no record of the host can hold the result"
+        return self._finished(request, failure("role-answer-invalid", said), **more)
+
+    def _finished(self, request: Request, answer: RoleAnswer, **more: Any) -> Request:
         now = self._clock.now()
         text, answer = result_text(request, answer, now)
         return _replaced(
@@ -246,6 +259,8 @@ class Work:
                 return await self._end(sent, "refused", why)
             if self._is_given_up(sent):
                 return await self._end(sent, "undelivered", why or status)
+            assert sent.sent is not None
+            await asyncio.sleep(min(2.0 ** (sent.sent.number - 1), RESEND_MAX))
             sent = await self._sent(sent)
         return None
 
@@ -264,14 +279,22 @@ class Work:
             seconds = min(seconds * 2, LOOK_MAX)
 
     def _is_given_up(self, request: Request) -> bool:
-        return self._clock.now() > request.deadline + self._config.resend_sec * 1000
+        """A deadline may be far away: where room is needed, results that nobody has taken for long
+        leave before it."""
+        since = request.deadline
+        if len(self._book) >= self._config.max_open:
+            since = min(since, request.finished_at)
+        return self._clock.now() > since + self._config.resend_sec * 1000
 
     async def _end(self, request: Request, ending: Any, reason: str = "") -> None:
         if ending != "delivered":
             title = f"The result of {request.order_id[:120]} was not delivered"
-            key = f"undelivered:{request.key}"
-            await until_taken(lambda: self._host.notify("warning", title, reason, key=key))
+            await self._tell("warning", title, reason, key=f"undelivered:{request.key}")
         await self._book.end(request, ending, self._clock.now(), reason)
+
+    async def _tell(self, level: str, title: str, body: str, *, key: str) -> None:
+        """The operator, once: a host that has another text for the key was told before a crash."""
+        await self._taken_or_refused(lambda: self._host.notify(level, title, body, key=key))
 
 
 def _late() -> RoleAnswer:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.files import read_limited
+from anabranch.files import FileRefused, read_limited
 from anabranch.market.node.modules.config import loopback_address
 from anabranch.market.node.modules.layers import read_layers
 
@@ -68,6 +68,11 @@ def _token(env: Mapping[str, str], name: str) -> str:
     if not file:
         return ""
     try:
-        return read_limited(Path(file), _TOKEN_BYTES).decode("ascii").strip()
+        token = read_limited(Path(file), _TOKEN_BYTES).decode("ascii").strip()
+    except FileRefused as error:
+        raise InputError(f"{name}: {error.message}", code="no_token") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{name}: {file} cannot be read: {error}", code="no_token") from None
+    if not token:
+        raise InputError(f"{name}: {file} is empty", code="no_token")
+    return token

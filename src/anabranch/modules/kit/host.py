@@ -167,8 +167,16 @@ class Host:
         return answer.get("record") if answer else None
 
     async def records(self, kind: str, limit: int = 500) -> list[Any]:
-        answer = await self._record("list", {"record_kind": kind, "limit": limit})
-        return list(answer["records"])
+        """The newest so many, in as many answers as they take: one has some MiB at most."""
+        found: list[Any] = []
+        page: dict[str, Any] = {"record_kind": kind}
+        while len(found) < limit:
+            answer = await self._record("list", {**page, "limit": limit - len(found)})
+            found += answer["records"]
+            if "next" not in answer or not answer["records"]:
+                break
+            page["before"] = answer["next"]
+        return found
 
     async def delete_record(self, kind: str, record_id: str) -> Any:
         return await self._record("delete", {"record_kind": kind, "record_id": record_id})

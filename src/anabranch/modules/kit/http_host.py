@@ -103,7 +103,10 @@ class HttpHost:
 
 
 def _base(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
     if parts.scheme != "http" or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise InputError(f"{url[:200]!r} is no host such as http://127.0.0.1:8801", code="no_host")
     host, port = loopback_address(url)

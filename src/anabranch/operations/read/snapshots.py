@@ -139,8 +139,9 @@ def _step(
     whole: Callable[[Any], Any],
 ) -> dict[str, Any]:
     status = _step_status(state, step, past)
-    output = whole(state.results.get(step.name))
     done = status == "completed"
+    shows = done or (status == "awaiting_fulfillment" and past.answered)  # people decide about it
+    output = whole(_output(state, step)) if shows else None
     fan_out = step.work is not None and step.work.kind == "dispatch"
     fields: dict[str, Any] = {
         "step_id": step.name,
@@ -152,17 +153,29 @@ def _step(
         "timeout_at": _timeout_at(state, step),
         "execution": {"completed": past.answered or done},
         "task": _task(state, step),
-        "output": output if done else None,
-        "selected_output": output if done and fan_out else None,
-        "output_digest": _digest(output) if done else None,
+        "output": output,
+        "selected_output": output if fan_out else None,
+        "output_digest": _digest(output) if shows else None,
         "dispatches": [dispatch.inspection() for dispatch in dispatches],
         "error": _fault(past.fault),
     }
     return {key: value for key, value in fields.items() if value is not None}
 
 
+def _output(state: State, step: Step) -> Any:
+    """What the work of a step came to, whether its task counts as fulfilled yet or not."""
+    token = _token(state, step)
+    if token is None:
+        return state.results.get(step.name)
+    return token.answer.result if token.answer is not None else None
+
+
+def _token(state: State, step: Step) -> Token | None:
+    return next((token for token in state.tokens.values() if token.step == step.name), None)
+
+
 def _step_status(state: State, step: Step, past: _Past) -> str:
-    token = next((t for t in state.tokens.values() if t.step == step.name), None)
+    token = _token(state, step)
     if token is not None:
         return _live_status(state, step, token)
     match past.ending:

@@ -11,7 +11,7 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, cast
 
@@ -20,15 +20,22 @@ from anabranch.net.problems import did_you_mean
 from anabranch.surfaces.stories.arrows import ARROWS, BY_NAME, OF_SETUP, Arrow, Hold, When
 from anabranch.surfaces.stories.market import StoryMarket
 from anabranch.surfaces.stories.narration import Narrator
+from anabranch.surfaces.stories.plan import NodePlan
 from anabranch.surfaces.stories.processes import LOOK_SECONDS
 
 ALL, RANDOM = "all", "random"
+COMES_SECONDS = 60.0  # within which an arrow of the start comes, if it does
 
 
 class KillPoint(NamedTuple):
     arrow: Arrow
     when: When = "after"
     process: str = ""  # "" is the node of the arrow; else NODE or NODE/MODULE
+
+    @property
+    def of_setup(self) -> bool:
+        """Whether it comes while the nodes start, before any run."""
+        return self.arrow.name in OF_SETUP
 
     @property
     def text(self) -> str:
@@ -56,7 +63,7 @@ def points_of(kill: str, seed: int, buyer: str, provider: str) -> list[KillPoint
     if not kill:
         return []
     if kill not in (ALL, RANDOM):
-        return [read_point(kill)]
+        return [read_point(one.strip()) for one in kill.split(",")]
     points = list(all_points(buyer, provider))
     return points if kill == ALL else [random.Random(seed).choice(points)]
 
@@ -74,33 +81,42 @@ def all_points(buyer: str, provider: str) -> Iterator[KillPoint]:
                 yield KillPoint(arrow, "after", process)
 
 
+def require_known(points: Sequence[KillPoint], plans: Sequence[NodePlan]) -> None:
+    """Raises `InputError` for a process that the story does not have."""
+    modules = {plan.name: plan.modules for plan in plans}
+    for point in points:
+        name, _, module = point.process.partition("/")
+        if name and name not in modules:
+            known = ", ".join(modules)
+            raise InputError(f"--kill: there is no node {name!r}, but {known}", code="usage")
+        if module and module not in modules[name]:
+            known = ", ".join(modules[name])
+            raise InputError(f"--kill: {name} has no module {module!r}, but {known}", code="usage")
+    begin = [point for point in points if point.of_setup]
+    if len(begin) > 1 or any(point.process for point in begin):
+        text = f"--kill: of {', '.join(OF_SETUP)} one can be chosen, and its own node dies there"
+        raise InputError(text, code="usage")
+
+
 class Killer:
     """Carries out one point: waits for its arrow, kills, lets the others go on, starts again."""
 
     def __init__(
         self, market: StoryMarket, narrator: Narrator, point: KillPoint, provider: str
     ) -> None:
-        self._market = market
         self._narrator = narrator
         self._point = point
         self._holder = (
             market.buyer if point.arrow.side == "buyer" else market.nodes[provider]
         )  # whose commit it is
         name, _, self._module = (point.process or self._holder.name).partition("/")
-        if name not in market.nodes:
-            raise InputError(f"--kill: there is no node {name!r}: {', '.join(market.nodes)}",
-                             code="usage")  # fmt: skip
         self._node = market.nodes[name]
-        if self._module and self._module not in self._node.modules:
-            known = ", ".join(self._node.modules)
-            raise InputError(f"--kill: {name} has no module {self._module!r}: {known}",
-                             code="usage")  # fmt: skip
         self._pid: int | None = None
         self._task: asyncio.Task[None] | None = None
         self.done = False
 
     async def arm(self) -> None:
-        """Before the run begins."""
+        """Before the run begins, or the nodes start."""
         if self._module:
             self._pid = await self._node.module_pid(self._module)
         self._holder.hold(Hold(self._point.arrow.name, self._point.when))
@@ -124,6 +140,12 @@ class Killer:
         else:
             await self._node.kill()
         self._narrator.tell(who, "killed", f"is killed with -9, {where}")
+
+    async def came(self) -> None:
+        """Returns when the process was killed and is back, or when that does not come."""
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=COMES_SECONDS)
+            self.require_well()
 
     def require_well(self) -> None:
         """Raises what went wrong with the kill, or with the start after it."""

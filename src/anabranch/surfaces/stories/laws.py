@@ -15,7 +15,13 @@ from anabranch.market.node.check import check_streams
 from anabranch.market.node.parts import all_families
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.stories.market import StoryMarket
-from anabranch.surfaces.stories.processes import LOOK_SECONDS, NodeProcess, part, until
+from anabranch.surfaces.stories.processes import (
+    LOOK_SECONDS,
+    NodeProcess,
+    StoryFailed,
+    part,
+    until,
+)
 from anabranch.surfaces.stories.trail import Trail
 
 SETTLE_SECONDS = 60.0
@@ -149,7 +155,7 @@ async def _same_run(buyer: NodeProcess, trails: Sequence[Trail]) -> Law:
 
         try:
             await until(is_same, SETTLE_SECONDS, "the host to be shown the end", LOOK_SECONDS * 5)
-        except Exception as error:
+        except StoryFailed as error:
             wrong.append(f"{trail.run}: {shown.get('difference') or error}")
     return law("the snapshot of the host is the run of the engine", wrong)
 
@@ -192,7 +198,7 @@ async def _told(buyer: NodeProcess, trails: Sequence[Trail]) -> Law:
             continue
         if told[trail.run] != 1:
             wrong.append(f"{told[trail.run]} notifications about {trail.run}")
-        files = [file for file in output.rglob("*.json") if trail.run in file.name]
+        files = [file for file in output.rglob("*.json") if trail.run == file.stem]
         kept = [msgspec.json.decode(file.read_bytes()).get("status") for file in files]
         if kept != [trail.status]:
             wrong.append(f"artifacts of {trail.run}: {kept}")

@@ -28,7 +28,6 @@ SECTIONS: Mapping[str, Any] = {
     "delivery": {"retry_seconds_min": 0.2, "retry_seconds_max": 1.0},
     "peers": {"backoff_ms": 100, "backoff_max_ms": 500},
 }
-ARCA: Mapping[str, Any] = {"poll_first_ms": 50, "poll_max_ms": 1_000}
 MODULE_RESTARTS = {"max_restarts": 1_000, "window_sec": 60}
 SYNC_MS = 1_000
 
@@ -95,11 +94,11 @@ class StoryMarket:
 
     def _config(self, plan: NodePlan, folder: NodeFolder, file: NodeFile) -> dict[str, Any]:
         if not plan.offers:
-            return {"arca": ARCA}
+            return {}
         (endpoint,) = (one["http"]["endpoint"] for one in file.modules if one["id"] == ROLE)
         token = folder.path / "middleware" / ROLE / "authtok"
         role = {"endpoint": endpoint, "auth_header": ROLE_HEADER, "token_file": str(token)}
-        return {"arca": ARCA, "dator": plan.dator(role)}
+        return {"dator": plan.dator(role)}
 
     # -- coming and going ------------------------------------------------------------------------
 

@@ -50,6 +50,10 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     role: str = "work"  # a function of `roles`
     passports: tuple[str, ...] = ()
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("arca", "dator", ROLE) if self.offers else ("arca",)
+
     def dator(self, role: Mapping[str, Any]) -> dict[str, Any]:
         """The section `dator` of its configuration; `role` says where the role listens."""
         return {

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from anabranch.surfaces.stories.kept import keep_running
-from anabranch.surfaces.stories.kills import Killer, KillPoint, points_of
+from anabranch.surfaces.stories.kills import Killer, KillPoint, points_of, require_known
 from anabranch.surfaces.stories.laws import Law, check_stores, law, laws_of
 from anabranch.surfaces.stories.market import StoryMarket
 from anabranch.surfaces.stories.narration import Narrator
@@ -65,7 +65,7 @@ async def play(
             laws = await performance.run(kill, seed)
         finally:
             await market.stop()
-        laws.append(check_stores(market))
+        laws += [*performance.story_laws(), check_stores(market)]
         narrator.verdict(laws)
         nodes = await keep_running(market, narrator) if keep else performance.nodes()
     return Verdict(
@@ -96,6 +96,7 @@ class _Performance:
         story, market, narrator = self._story, self._market, self._narrator
         plans = story.plans()
         points = points_of(kill, seed, plans[0].name, story.provider)
+        require_known(points, plans)
         variant = f", variant {story.variant}" if story.variant else ""
         narrator.line(f"Story {story.number}{variant}: {story.title}.")
         narrator.title(f"{len(plans)} nodes start")
@@ -105,12 +106,22 @@ class _Performance:
         await market.introduce(story.capability)
         await self._show_offers()
         await market.top_up(story.budget(max(len(points), 1)), "story")
-        for number, point in enumerate(points or [None], 1):
+        for number, point in enumerate([one for one in points if not one.of_setup] or [None], 1):
             await self._one_run(number, point)
         return await self._laws()
 
     async def _start(self, points: Sequence[KillPoint]) -> None:
+        killers = [
+            (point, Killer(self._market, self._narrator, point, self._story.provider))
+            for point in points
+            if point.of_setup
+        ]
+        for _, killer in killers:
+            await killer.arm()
         await self._market.start(held=bool(points))
+        for point, killer in killers:
+            await killer.came()
+            (self.killed if await killer.disarm() else self.missed).append(point)
         for node in self._market.nodes.values():
             modules = ", ".join(node.modules)
             self._narrator.tell(node.name, "started", f"{node.url} with {modules}")
@@ -173,6 +184,9 @@ class _Performance:
     async def _laws(self) -> list[Law]:
         ended = law("every run has ended as this variant says", self._wrong)
         return [ended, *await laws_of(self._market, self._trails)]
+
+    def story_laws(self) -> list[Law]:
+        return self._story.laws(self._market, self._trails)
 
     def ends(self) -> list[dict[str, Any]]:
         return [

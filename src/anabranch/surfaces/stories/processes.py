@@ -69,9 +69,9 @@ class NodeProcess:
         identities = KeyFolder.open(folder.keys).identities()
         self.node_id, self.participant_id = identities["node"], identities["participant"]
         self.deaths = 0
+        self._killed = False  # and not started again yet
         self._session = session
         self._child: ChildProcess | None = None
-        self._token = ""
         self._program: tuple[str, ...] = ()
 
     @classmethod
@@ -108,6 +108,7 @@ class NodeProcess:
         self._launch()
 
     def _launch(self) -> None:
+        self._killed = False
         self.folder.url.unlink(missing_ok=True)
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -123,14 +124,11 @@ class NodeProcess:
         await until(self._has_modules, START_SECONDS, f"the modules of {self.name} to be ready")
 
     async def _is_up(self) -> bool:
-        """The file `url` is written when it listens; before that an old token may lie there."""
+        """The file `url` is written when all its parts are open."""
         assert self._child is not None
-        if self._child.ended:
+        if self._child.ended and not self._killed:
             raise StoryFailed(f"{self.name} does not start:\n{self.last_words()}")
-        if not self.folder.url.exists():
-            return False
-        self._token = self.folder.control_token.read_text().strip()
-        return True
+        return self.folder.url.exists()
 
     async def _has_modules(self) -> bool:
         try:
@@ -150,6 +148,7 @@ class NodeProcess:
     async def kill(self) -> None:
         """kill -9; its modules end with it."""
         assert self._child is not None
+        self._killed = True
         with suppress(ProcessLookupError):
             os.kill(self._child.pid, signal.SIGKILL)
         await self._child.exited()
@@ -232,7 +231,7 @@ class NodeProcess:
 
         where = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else msgspec.json.encode(body)
-        sent = {"Content-Type": "application/json", **(headers or {CONTROL_HEADER: self._token})}
+        sent = {"Content-Type": "application/json", **(headers or self._operator())}
         try:
             async with (
                 asyncio.timeout(ASK_SECONDS),
@@ -241,7 +240,16 @@ class NodeProcess:
                 status, raw = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError):
             raise NodeAway(f"{self.name} does not answer") from None
+        if status == 401 and headers is None:  # the token of the process before
+            raise NodeAway(f"{self.name} is starting")
         return _answered(status, raw)
+
+    def _operator(self) -> dict[str, str]:
+        """Every process of a node has a token of its own."""
+        try:
+            return {CONTROL_HEADER: self.folder.control_token.read_text().strip()}
+        except FileNotFoundError:
+            raise NodeAway(f"{self.name} has never run") from None
 
     async def surely(
         self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None

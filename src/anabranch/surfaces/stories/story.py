@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from anabranch.surfaces.stories.laws import Law
 from anabranch.surfaces.stories.market import StoryMarket
 from anabranch.surfaces.stories.narration import Narrator
 from anabranch.surfaces.stories.plan import NodePlan
@@ -61,6 +63,14 @@ class Story:
     def outcome(self, trail: Trail) -> list[str]:
         """What is wrong with how a run of this variant has ended."""
         raise NotImplementedError
+
+    def laws(
+        self,
+        market: StoryMarket,  # noqa: ARG002 - a default
+        trails: Sequence[Trail],  # noqa: ARG002
+    ) -> list[Law]:
+        """Laws of this story alone, about nodes that have stopped."""
+        return []
 
 
 async def accept_all(market: StoryMarket, trail: Trail, narrator: Narrator) -> None:

@@ -9,11 +9,14 @@ published before both branches are done and the review accepts; the last order r
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from anabranch.surfaces.stories.facts import FILE, Facts
+from anabranch.surfaces.stories.laws import Law, law
 from anabranch.surfaces.stories.market import StoryMarket
 from anabranch.surfaces.stories.narration import Narrator
 from anabranch.surfaces.stories.plan import (
@@ -24,7 +27,7 @@ from anabranch.surfaces.stories.plan import (
     Offering,
     definition,
 )
-from anabranch.surfaces.stories.processes import START_SECONDS, until
+from anabranch.surfaces.stories.processes import START_SECONDS, StoryFailed, until
 from anabranch.surfaces.stories.story import Story, expect, states
 from anabranch.surfaces.stories.trail import Trail
 
@@ -41,6 +44,11 @@ class Story009(Story):
     title = "an editor has a post researched, drawn, reviewed, published and announced"
     variants = ("rejects", "stalled")
     capability = CAPABILITY
+
+    def __init__(self, variant: str = "", depth: int = 100) -> None:
+        """`depth` is that of the queue of every offer."""
+        super().__init__(variant)
+        self._depth = depth
 
     def plans(self) -> list[NodePlan]:
         stalled, rejects = self.variant == "stalled", self.variant == "rejects"
@@ -60,7 +68,10 @@ class Story009(Story):
         }
         return [
             NodePlan(
-                name=name, passports=(CAPABILITY,), offers=offered, role=roles.get(name, "work")
+                name=name,
+                passports=(CAPABILITY,),
+                offers=tuple(msgspec.structs.replace(one, depth=self._depth) for one in offered),
+                role=roles.get(name, "work"),
             )
             for name, offered in offers.items()
         ]
@@ -90,6 +101,7 @@ class Story009(Story):
         wanted = {one.offer_id(plan.name) for plan in self.plans() for one in plan.offers}
 
         async def knows_them() -> bool:
+            await market.buyer.surely("POST", "/v1/enact/offer-catalog/sync")
             found = await market.buyer.surely("GET", "/v1/enact/service-catalog")
             return wanted <= {one["offer"]["offer/id"] if "offer" in one else one["offer/id"]
                               for one in found["offers"]}  # fmt: skip
@@ -104,7 +116,8 @@ class Story009(Story):
             "POST", "/v1/enact/arca/runs", {**body, "run_id": None, "start": False}
         )
         found = [step["step_id"] for step in shown["definition"]["plan"]["steps"]]
-        assert found == list(STEPS), found
+        if found != list(STEPS):
+            raise StoryFailed(f"the template comes to the steps {found}")
         started = await market.buyer.surely("POST", "/v1/enact/arca/runs", {**body, "start": True})
         return str(started["run_id"])
 
@@ -130,6 +143,13 @@ class Story009(Story):
         wrong = expect(shown, status="completed")
         wrong += expect({"orders": orders}, orders=dict.fromkeys(STEPS, "released"))
         return wrong + _providers(trail) + _pointers(trail) + _in_order(trail)
+
+    def laws(self, market: StoryMarket, trails: Sequence[Trail]) -> list[Law]:
+        wanted = {trail.run: int(trail.status == "completed") for trail in trails}
+        found = Counter(one["run"] for one in completed_facts(market))
+        wrong = [f"{found[run]} facts about {run}, not {count}" for run, count in wanted.items()
+                 if found[run] != count]  # fmt: skip
+        return [law("one fact `workflow.completed` for each run that is completed", wrong)]
 
 
 def _pointers(trail: Trail) -> list[str]:

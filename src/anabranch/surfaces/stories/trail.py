@@ -206,7 +206,7 @@ class Trail:
     async def _ends(self) -> AsyncIterator[Seen]:
         buyer = self._market.buyer
         for file in sorted((buyer.folder.path / "middleware" / "arca" / "output").rglob("*.json")):
-            if self.run in file.name:
+            if self.run == file.stem:
                 text = f"the artifact {file.name} is written"
                 yield Seen(("artifact", file.name), buyer.name, text, file.stat().st_mtime)
         told = await buyer.ask("GET", "/v1/notifications", query={"limit": 100})

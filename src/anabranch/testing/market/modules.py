@@ -91,6 +91,7 @@ class WorldModule:
         self.on_commit: Callable[[str, int], None] = lambda _when, _number: None
         self.module: InProcessModule | None = None  # None while no process of it runs
         self._listens = False
+        self._callers: list[asyncio.Future[Any]] = []  # those who came before it listened
         self._disks: list[Disk] = []
         self._waiting: set[asyncio.Future[Any]] = set()  # answers that others wait for
         self._ended: asyncio.Future[int] | None = None
@@ -106,6 +107,7 @@ class WorldModule:
         self.lives += 1
         self.loop = self._node.new_loop()
         self._disks = []
+        self._callers = []
         self._ended = self._node.loop.create_future()
         self._listens = False
         self.module = self._make(ModuleLife(self._asking(self.lives), self._clock, self._disk))
@@ -121,6 +123,9 @@ class WorldModule:
             self._node.loop.call_soon(self._give_up, life)
         else:
             self._listens = True
+            callers, self._callers = self._callers, []
+            for answered in callers:
+                self._node.loop.call_soon(_settle, answered, (None, None))
 
     def _give_up(self, life: int) -> None:
         if self.lives == life:
@@ -161,11 +166,23 @@ class WorldModule:
     async def handle(
         self, method: str, path: str, headers: Mapping[str, str], body: Any
     ) -> tuple[int, Any]:
+        if self.module is not None and not self._listens:
+            await self._listening()  # it may need no time to begin
         if self.module is None or not self._listens:
             raise ConnectionRefusedError("no process of the module listens")
         work = self.module.handle(method, path, headers, body)
         answered: tuple[int, Any] = await self._carried(work, self._node.loop)
         return answered
+
+    async def _listening(self) -> None:
+        """Until its process listens; raises where that ends."""
+        answered = self._node.loop.create_future()
+        self._waiting.add(answered)
+        self._callers.append(answered)
+        try:
+            await answered
+        finally:
+            self._waiting.discard(answered)
 
     def _asking(self, life: int) -> HostCall:
         async def ask(method: str, path: str, body: Any, query: Mapping[str, str]) -> Answer:

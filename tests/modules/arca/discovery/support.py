@@ -45,7 +45,9 @@ def market(
     buyer = NodeSpec(
         name=names[0], modules={"arca": catalog_module(config, **limits)}, config=node or {}
     )
-    return World([buyer, *names[1:]])
+    world = World([buyer, *names[1:]])
+    world.advance(1)  # until the module is ready
+    return world
 
 
 def catalog_of(node: WorldNode) -> OfferCatalog:

@@ -77,6 +77,20 @@ def test_catalogs_with_a_passport_are_found_and_asked_again_and_again(capability
     play(scenario)
 
 
+def test_a_catalog_that_has_just_become_known_is_asked_before_the_next_round() -> None:
+    async def scenario() -> None:
+        config = ArcaConfig(peer_sync_interval_sec=86_400)
+        async with market("buyer", "seller", config=config) as world:
+            await published(world["seller"], "one")
+            await introduced(world, "seller")
+            assert await names(world["buyer"]) == ["one"]
+            await published(world["seller"], "two")
+            await world.advance(600)
+            assert await names(world["buyer"]) == ["one"], "it was asked once"
+
+    play(scenario)
+
+
 def test_a_peer_that_is_away_is_told_and_asked_the_next_time() -> None:
     async def scenario() -> None:
         config = ArcaConfig(peer_sync_timeout_ms=1_000)

@@ -12,13 +12,27 @@ import pytest
 from anabranch.clock import ManualClock
 from anabranch.errors import InputError
 from anabranch.market import OfferCatalog
+from anabranch.market.identities import SigningKey
 from anabranch.market.node.api import Answer
+from anabranch.market.node.errors import NodeError
 from anabranch.modules.arca.catalog import CatalogPart
 from anabranch.modules.arca.config import ArcaConfig
-from anabranch.modules.arca.discovery.admitter import WAITING_MAX, Admitter
+from anabranch.modules.arca.discovery.admitter import OF_A_PEER_MAX, WAITING_MAX, Admitter
+from anabranch.modules.arca.discovery.remote_query import RemoteQueryBody
 from anabranch.modules.kit.host import Host, HostUnavailable
+from anabranch.modules.kit.http_host import CALLS_MAX
 from anabranch.modules.kit.module import PeerMessage
-from market.node.offers.support import ME, OTHER, PEER, START, STRANGER, offer, relay
+from hangs import HANG_SECONDS
+from market.node.offers.support import (
+    ME,
+    OTHER,
+    PEER,
+    START,
+    STRANGER,
+    numbered,
+    offer,
+    relay,
+)
 
 KNOWN = {PEER.node_id, OTHER.node_id}
 
@@ -160,16 +174,16 @@ def test_messages_that_come_faster_than_they_are_admitted_are_refused() -> None:
         admitter = Admitter(Host(host), OfferCatalog(clock=ManualClock(START)))
         host.wait.clear()
         taken = [
-            asyncio.ensure_future(admitter.admit([relay()], PEER.node_id))
-            for _ in range(WAITING_MAX)
+            asyncio.ensure_future(admitter.unasked([relay()], PEER.node_id))
+            for _ in range(OF_A_PEER_MAX)
         ]
         await asyncio.sleep(0)
         with pytest.raises(InputError) as caught:
-            await admitter.admit([relay()], PEER.node_id)
+            await admitter.unasked([relay()], PEER.node_id)
         assert caught.value.code == "busy"
         host.wait.set()
         statuses = [found[0].status for found in await asyncio.gather(*taken)]
-        assert statuses == ["stored", *["stale"] * (WAITING_MAX - 1)]
+        assert statuses == ["stored", *["stale"] * (OF_A_PEER_MAX - 1)]
 
     asyncio.run(scenario())
 
@@ -232,3 +246,181 @@ def test_a_refresh_raises_nothing_and_asks_peers_no_more_than_allowed() -> None:
     desk.clock.advance_to(START + 1_000)
     asyncio.run(desk.part.refresh())
     assert desk.host.asked.count("peer.message.dispatch") == 2
+
+
+# -- peers that want to do harm --------------------------------------------------------------
+
+UNNAMED: list[Any] = [
+    {"relay/origin-node-id": []},
+    {"relay/origin-node-id": {"a": 1}, "offer": {"provider/participant-id": []}},
+    {"offer": {"provider/participant-id": {}, "offer/id": []}},
+]
+
+
+def test_parties_that_are_no_names_are_rejected_with_their_relay() -> None:
+    desk = Desk()
+    assert desk.push({"offers": [*UNNAMED, relay()]})["counts"] == {
+        "stored": 1,
+        "stale": 0,
+        "rejected": 3,
+    }
+
+
+def test_a_peer_that_always_has_one_more_page_is_left() -> None:
+    """Whatever it has on its pages: nothing, something wrong, or the same again."""
+    contents: list[list[Any]] = [[], [{}], [relay()]]
+    for offers in contents:
+        desk, numbers = Desk(peer_sync_offers_max=1000), iter(range(1000))
+
+        def answer(_request: Any, offers: Any = offers, numbers: Any = numbers) -> Any:
+            return {"offers": offers, "next": f"offer:{next(numbers):09}"}
+
+        desk.host.peer = answer
+        asyncio.run(desk.part.refresh())
+        assert desk.source()["status"] == "partial"
+        assert "pages" in desk.source()["reason"]
+
+
+def test_a_peer_that_takes_its_time_for_every_page_is_left() -> None:
+    desk, pages = Desk(peer_sync_timeout_ms=1000), []
+
+    def answer(_request: Any) -> Any:
+        pages.append(1)
+        desk.clock.advance_to(desk.clock.now() + 900)
+        name = f"offer:{len(pages):09}"
+        return {"offers": [relay(numbered(PEER, name, 1))], "next": name}
+
+    desk.host.peer = answer
+    asyncio.run(desk.part.refresh())
+    assert desk.source()["status"] == "partial"
+    assert len(pages) < 20
+
+
+@pytest.mark.parametrize("following", ["x" * 1000, ["offer:a"], {"offer": "a"}, 7])
+def test_what_is_no_place_in_a_list_is_not_asked_for(following: Any) -> None:
+    desk, requests = Desk(), []
+
+    def answer(request: Mapping[str, Any]) -> Any:
+        requests.append(request["filter"])
+        return {"offers": [relay()], "next": following}
+
+    desk.host.peer = answer
+    asyncio.run(desk.part.refresh())
+    assert len(requests) == 1
+
+
+def test_a_round_that_fails_is_told_and_the_next_one_comes() -> None:
+    """A defect is no reason never to ask again."""
+
+    async def play() -> None:
+        desk, told, asked = Desk(peer_sync_interval_sec=1), [], asyncio.Event()
+        desk.host.peer = lambda _request: {"offers": [relay()]}
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, said: told.append(said["exception"]))
+        sync = desk.part._peers.sync
+
+        async def fails_once() -> dict[str, str]:
+            if not told:
+                raise KeyError("defect")
+            asked.set()
+            return await sync()
+
+        desk.part._peers.sync = fails_once  # type: ignore[method-assign]
+        await desk.part.start()
+        async with asyncio.timeout(HANG_SECONDS):
+            await asked.wait()
+        await desk.part.close()
+        assert [type(one) for one in told] == [KeyError]
+
+    asyncio.run(play())
+
+
+def test_a_flood_of_pushes_does_not_keep_out_what_was_asked_for() -> None:
+    async def play() -> None:
+        host = FakeHost()
+        admitter = Admitter(Host(host), OfferCatalog(clock=ManualClock(START)))
+        host.wait.clear()
+        nodes = [f"node:{number}" for number in range(WAITING_MAX + 5)]
+        flood = [asyncio.ensure_future(admitter.unasked([{}], node)) for node in nodes]
+        await asyncio.sleep(0)
+        asked = asyncio.ensure_future(admitter.admit([relay()], PEER.node_id))
+        await asyncio.sleep(0)
+        host.wait.set()
+        found = await asyncio.gather(*flood, return_exceptions=True)
+        assert sum(isinstance(one, InputError) for one in found) == 5
+        assert (await asked)[0].status == "stored"
+
+    asyncio.run(play())
+
+
+def test_one_peer_that_pushes_much_leaves_room_for_others() -> None:
+    async def play() -> None:
+        host = FakeHost()
+        admitter = Admitter(Host(host), OfferCatalog(clock=ManualClock(START)))
+        host.wait.clear()
+        flood = [
+            asyncio.ensure_future(admitter.unasked([{}], STRANGER.node_id))
+            for _ in range(WAITING_MAX)
+        ]
+        other = asyncio.ensure_future(admitter.unasked([relay()], PEER.node_id))
+        await asyncio.sleep(0)
+        host.wait.set()
+        found = await asyncio.gather(*flood, return_exceptions=True)
+        refused = [one for one in found if isinstance(one, InputError)]
+        assert {one.code for one in refused} == {"busy"}
+        assert (await other)[0].status == "stored"
+
+    asyncio.run(play())
+
+
+# -- remote queries --------------------------------------------------------------------------
+
+
+def answer_of(query: str, *names: str) -> PeerMessage:
+    relays = [relay(numbered(PEER, f"offer:{name}", 1)) for name in names]
+    payload = {"query_id": query, "offers": relays}
+    return PeerMessage("offer-catalog.fetch.response", payload, "c1", PEER.node_id)
+
+
+def test_a_peer_that_answers_a_query_again_and_again_takes_no_more_room() -> None:
+    async def play() -> None:
+        desk = Desk()
+        desk.host.peer = lambda _request: {"offers": []}
+        body = RemoteQueryBody(node_ids=[PEER.node_id])
+        name = (await desk.part.queries.ask(body))["query_id"]
+        for number in range(6):
+            names = [f"{number}-{one}" for one in range(200)]
+            await desk.part.received(answer_of(name, *names))
+            await desk.part.received(answer_of(name, *names))
+        assert len(desk.part.queries._queries[name].offers) <= 500
+        assert len(desk.part.queries.find(name)["offers"]) == 100
+
+    asyncio.run(play())
+
+
+def test_queries_that_nobody_answers_leave_the_host_free_for_other_work() -> None:
+    async def play() -> None:
+        desk, waiting = Desk(), []
+        forever = asyncio.Event()
+        call = desk.host
+
+        async def host(method: str, path: str, body: Any, query: Mapping[str, str]) -> Answer:
+            if path.endswith("peer.message.dispatch"):
+                waiting.append(path)
+                await forever.wait()
+            return await call(method, path, body, query)
+
+        part = CatalogPart(
+            host=Host(host), catalog=desk.catalog, clock=desk.clock, config=ArcaConfig()
+        )
+        nodes = [SigningKey.from_seed(bytes([one]) * 32).identity("node") for one in range(200)]
+        body = RemoteQueryBody(node_ids=nodes, timeout_ms=1)
+        for _ in range(10):
+            assert (await part.queries.ask(body))["status"] == "timeout"
+        assert len(waiting) < CALLS_MAX
+        with pytest.raises(NodeError) as caught:
+            await part.queries.ask(body)
+        assert (caught.value.status, caught.value.code) == (503, "busy")
+        await part.close()
+
+    asyncio.run(play())

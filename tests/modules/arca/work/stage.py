@@ -13,16 +13,12 @@ from typing import Any
 import msgspec
 
 from anabranch.clock import Clock
-from anabranch.market.catalog.catalog import OfferCatalog
 from anabranch.market.node.api import Answer, Call, Endpoint
 from anabranch.market.node.buying.dispatching import envelope_of
-from anabranch.modules.arca.config import ArcaConfig
-from anabranch.modules.arca.module import ArcaModule
-from anabranch.modules.kit.entries import ACCEPTORS, GRANTS
-from anabranch.modules.kit.host import Host
+from anabranch.modules.kit.entries import ACCEPTORS
+from anabranch.modules.kit.host import Host, HostCall
 from anabranch.modules.kit.module import DROP, Module, PeerMessage, reply
-from anabranch.store.memory.store import MemoryStore
-from anabranch.testing.market import LastingModule, ModuleLife, NodeSpec, World
+from anabranch.testing.market import LastingModule, ModuleLife, NodeSpec, World, arca
 from anabranch.work.participants.performers import rfc3339
 
 RUNS = "/v1/enact/arca/runs"
@@ -135,27 +131,24 @@ class Judge(Module):
         return Answer(body=verdict(call.body) if callable(verdict) else verdict)
 
 
-class Home:
-    """What Arca keeps: its runs and its catalog."""
+class Watched(LastingModule[Any]):
+    """The same module; what it asks its host is noted: method, path, body."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.store = MemoryStore()
-        self.catalog = OfferCatalog(":memory:", clock=clock)
+    def __init__(self, module: LastingModule[Any]) -> None:
+        self._module = module
+        self.executor = module.executor
+        self.calls: list[tuple[str, str, Any]] = []
 
+    def begin(self, clock: Clock) -> tuple[Callable[[ModuleLife], Any], Any]:
+        make, kept = self._module.begin(clock)
+        return (lambda life: make(life._replace(host=self._noted(life.host)))), kept
 
-def _arca(config: ArcaConfig) -> LastingModule[Home]:
-    def make(life: ModuleLife, home: Home) -> ArcaModule:
-        return ArcaModule(
-            host=Host(life.host),
-            clock=life.clock,
-            store=life.disk(home.store),
-            catalog=home.catalog,
-            config=config,
-        )
+    def _noted(self, host: HostCall) -> HostCall:
+        async def ask(method: str, path: str, body: Any, query: Mapping[str, str]) -> Answer:
+            self.calls.append((method, path, body))
+            return await host(method, path, body, query)
 
-    grants = [*GRANTS["arca"], "publication.verify"]
-    executor = {"grants": grants, "acceptors": [ACCEPTORS["arca"]]}
-    return LastingModule(Home, make, executor)
+        return ask
 
 
 class Stage:
@@ -167,10 +160,13 @@ class Stage:
         self._work_seconds = work_seconds
         self.sold = {name: Sold() for name in prices}
         passports = {"directory": {"passports": ["offer-catalog"]}}
-        arca = _arca(msgspec.convert({"peer_sync_interval_sec": 5, **config}, ArcaConfig))
+        buying = Watched(
+            arca({"peer_sync_interval_sec": 5, **config}, grants=("publication.verify",))
+        )
+        self.calls = buying.calls
         self.verdicts: list[Any] = []
         judge = LastingModule(lambda _clock: self.verdicts, Judge)
-        modules: dict[str, Any] = {"arca": arca, "judge": judge}
+        modules: dict[str, LastingModule[Any]] = {"arca": buying, "judge": judge}
         specs = [NodeSpec(name="buyer", modules=modules, config={"orders": SOON})]
         for name, sold in self.sold.items():
             shop = LastingModule(
@@ -191,7 +187,7 @@ class Stage:
         self._ask("buyer", "POST", "/v1/ledger/top-up", {"amount": 10_000})
         self.world.advance(15)  # Arca hears of the offers
 
-    def offer(self, name: str, price: int, offer_id: str = "") -> None:
+    def offer(self, name: str, price: int, offer_id: str = "", **fields: Any) -> None:
         """A provider offers its service, and the buyer hears of it."""
         draft = {
             **OFFER,
@@ -199,6 +195,7 @@ class Stage:
             "pricing/amount": price,
             "delivery/max-duration-sec": self._work_seconds,
         }
+        draft |= {key.replace("__", "/").replace("_", "-"): one for key, one in fields.items()}
         self._ask(name, "POST", "/v1/service-offers", draft)
         found = {"node_id": self.world[name].node_id}
         self._ask("buyer", "POST", "/v1/service-offers/fetch", found)

@@ -11,7 +11,7 @@ import pytest
 from anabranch.work.participants.performers import UNREACHABLE, rfc3339
 from virtual import run_virtually
 
-from .support import ANNA, BERT, START, Work, offer, task
+from .support import ANNA, BERT, START, Work, holder, offer, task
 
 DISPATCH = "/v1/host/capabilities/peer.message.dispatch"
 
@@ -70,6 +70,26 @@ def test_a_participant_is_asked_at_the_node_of_its_offers_first_then_at_the_othe
         asked = [body for _, path, body in work.fake.calls if path == DISPATCH]
         assert [one["destination"]["node_id"] for one in asked] == [ANNA.node, BERT.node]
         assert asked[0]["payload"] == asked[1]["payload"], "it is one request"
+
+    run_virtually(scenario())
+
+
+def test_a_participant_is_asked_at_the_node_of_the_search_before_anybody_is_asked_for_it() -> None:
+    async def scenario() -> None:
+        work = made(says(status="offer", offer=offer()))
+        work.fake.holders["offer-catalog"] = [holder(ANNA)]
+        searched = task("targets", resolve="capability", capability_id="offer-catalog")
+        await work.perform(searched)
+        work.fake.calls.clear()
+        assert (await ask(work)).result["status"] == "offer"
+        assert work.fake.paths() == [f"POST {DISPATCH}"]
+        work.fake.nodes[ANNA.name] = [ANNA.node, BERT.node]
+        work.fake.peers[BERT.node] = work.fake.peers.pop(ANNA.node)
+        assert (await ask(work)).result["status"] == "offer", "the other nodes are looked up then"
+        await asyncio.sleep(60)
+        work.fake.calls.clear()
+        assert (await ask(work)).result["status"] == "offer"
+        assert "seed.directory.query" in work.fake.paths()[0], "a search is forgotten soon"
 
     run_virtually(scenario())
 

@@ -284,3 +284,30 @@ def test_a_decision_inside_an_output_decides_nothing(made: Make) -> None:
     run = stage.ended()
     assert run["status"] == "paused", "a person has to decide"
     assert step_of(run, "order")["task"]["fulfilled"] is None
+
+
+def test_what_an_order_waits_for_is_told_with_who_can_move_it(made: Make) -> None:
+    stage = made({"anna": 100})
+    stage.sold["anna"].answers = lambda _request: None
+    stage.start([step("order", input={"text": "x"})], run="run:stalled")
+    stage.world.advance(3)
+    (waiting,) = stage.ask("GET", f"{RUNS}/run:stalled/explain")["waiting"]
+    order, provider = "order:run:stalled-order-a1", stage.providers["anna"]
+    assert waiting["waits_for"] == f"the result of {provider} ({order})"
+    assert waiting["movers"] == [provider]
+    stage.sold["anna"].answers = lambda _request: {"status": "completed", "output": 1}
+    stage.start([step("order", input={"text": "x"})])
+    stage.world.advance(3)
+    (waiting,) = stage.ask("GET", f"{RUNS}/run:one/explain")["waiting"]
+    execution = "execution:run:one-order-a1"
+    assert (waiting["what"], waiting["id"]) == ("order", "order:run:one-order-a1")
+    assert waiting["waits_for"] == "the payer to accept the result (order:run:one-order-a1)"
+    assert waiting["movers"] == [
+        f"anabranch node orders accept {execution}", f"anabranch node orders dispute {execution}",
+    ]  # fmt: skip
+    stage.ask("POST", f"/v1/executions/{execution}/dispute", {"reason": "no"})
+    (waiting,) = stage.ask("GET", f"{RUNS}/run:one/explain")["waiting"]
+    assert f"anabranch node orders resolve {execution} --for payee" in waiting["movers"]
+    stage.ask("POST", f"/v1/executions/{execution}/resolve", {"for": "payee"})
+    assert stage.ended()["status"] == "completed"
+    assert stage.ask("GET", f"{RUNS}/run:one/explain")["waiting"] == []

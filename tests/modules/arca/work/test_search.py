@@ -75,6 +75,18 @@ async def test_a_task_type_is_the_cheapest_offer_then_the_first_by_its_id() -> N
 
 
 @virtually
+async def test_other_catalogs_are_asked_only_where_no_offer_is_known() -> None:
+    work = Work(offer(ANNA))
+    query = {"resolve": "task_type", "task_type": "text/summarise"}
+    assert (await search(work, **query)).result == {"targets": [ANNA.name]}
+    assert work.offers.refreshed == 0
+    work = Work()
+    work.offers.heard = [offer(BERT)]
+    assert (await search(work, **query)).result == {"targets": [BERT.name]}
+    assert work.offers.refreshed == 1
+
+
+@virtually
 async def test_an_offer_is_ordered_from_its_provider() -> None:
     answer = await search(Work(), resolve="offer", offer=offer(BERT), one=True)
     assert answer.result == {"targets": [BERT.name]}

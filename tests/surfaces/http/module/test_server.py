@@ -175,3 +175,26 @@ def test_a_module_listens_on_loopback_alone_and_an_empty_token_is_none() -> None
         ModuleServer(Echo(), ("0.0.0.0", 0))
     with pytest.raises(InputError):
         HostToken(HEADER, "")
+    with pytest.raises(InputError):  # a token that nobody asks for would protect nothing
+        HostToken("", TOKEN)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://example.org"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "none"},
+    ],
+)
+@in_loop
+async def test_a_module_without_a_token_answers_programs_and_no_page_of_a_browser(
+    headers: dict[str, str],
+) -> None:
+    """A page of another site may post to this machine; browsers say where it is from."""
+    async with served("", "") as (_, url, session):
+        plain = {"Content-Type": "text/plain", **headers}
+        status, body = await post(session, f"{url}/v1/echo", 1, plain)
+        assert (status, body["code"]) == (403, "origin")
+        assert (await post(session, f"{url}/v1/echo", 1))[0] == 200

@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,14 +20,17 @@ from anabranch.market.node.api import OPERATOR, Call, Caller
 from anabranch.market.node.folder import NodeFile, NodeFolder
 from anabranch.market.node.keys import KeyFolder
 from anabranch.market.node.modules import part as modules_part
+from anabranch.market.node.modules.part import HostCall
 from anabranch.market.node.modules.transport import InProcessModule
 from anabranch.market.node.node import MakePart
 from anabranch.market.node.parts import standard_parts
 from anabranch.market.node.ports import NodeContext
+from anabranch.modules.kit.entries import executor_entry
 from anabranch.surfaces.http.node.server import NodeServer
 from hangs import HANG_SECONDS
 
 from ..support import eventually
+from .fake_arca import FakeArca
 
 T = TypeVar("T")
 
@@ -60,13 +63,16 @@ class Served:
         return answer.body
 
 
-def hosting(arca: InProcessModule | None) -> list[MakePart]:
-    """The parts of a node; its module `arca` is this object."""
+MakeModule = Callable[[HostCall], InProcessModule]
+
+
+def hosting(arca: MakeModule | None) -> list[MakePart]:
+    """The parts of a node; its module `arca` is what this makes."""
 
     def make(context: NodeContext) -> modules_part.ModulesPart:
         made = modules_part.make(context)
         if arca is not None:
-            made.attach("arca", arca)
+            made.attach("arca", arca(made.host_for("arca")))
         return made
 
     return [
@@ -82,12 +88,13 @@ class TwoNodes:
         folder: Path,
         names: tuple[str, str] = ("provider", "buyer"),
         modules: Any = (),
-        arca: InProcessModule | None = None,
+        arca: FakeArca | None = None,
+        hosted: MakeModule | None = None,
         **buyer: Any,
     ) -> None:
-        """`modules` are programs at the provider, `arca` is an object at the buyer, whose
-        configuration has these sections."""
-        self._sections = buyer
+        """`modules` are programs at the provider. `arca` stands in for Arca at the buyer, whose
+        configuration has these sections; `hosted` makes the real one for both nodes."""
+        self._sections, self._hosted = buyer, hosted
         self._folder, self._names, self._modules = folder, names, tuple(modules)
         self._arca = arca
         self._loop = asyncio.new_event_loop()
@@ -96,18 +103,22 @@ class TwoNodes:
 
     def __enter__(self) -> TwoNodes:
         self._thread.start()
-        self.provider = self._start("provider", self._names[0], modules=self._modules)
-        grants = ["service.orders.submit"]
-        executor = {"id": "arca", "kind": "in_process", "grants": grants}
-        own = {**self._sections, "modules": (executor,) if self._arca else ()}
-        self.buyer = self._start("buyer", self._names[1], seeds=(self.provider.url,), **own)
+        own = executor_entry("arca", in_process=True)
+        real = (own,) if self._hosted else ()
+        modules = (*self._modules, *real)
+        self.provider = self._start("provider", self._names[0], self._hosted, modules=modules)
+        fake = ({**own, "acceptors": []},) if self._arca else real
+        sections = {**self._sections, "modules": fake, "seeds": (self.provider.url,)}
+        arca = self._arca
+        make = (lambda _host: arca) if arca else self._hosted
+        self.buyer = self._start("buyer", self._names[1], make, **sections)
         return self
 
-    def _start(self, folder: str, name: str, **more: Any) -> Served:
+    def _start(self, folder: str, name: str, arca: MakeModule | None, **more: Any) -> Served:
         made = NodeFolder(self._folder / folder)
         made.create(NodeFile(name=name, **more))
         KeyFolder.create(made.keys)
-        server = NodeServer(made, hosting(self._arca if folder == "buyer" else None))
+        server = NodeServer(made, hosting(arca))
         self.call(server.start())
         self._servers.append(server)
         return Served(server, self.call)

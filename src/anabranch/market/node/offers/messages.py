@@ -26,11 +26,9 @@ from anabranch.market.catalog.messages import (
     relays_in,
 )
 from anabranch.market.catalog.relays import forwarded, relay_of
-from anabranch.market.documents import check
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ids import derived
 from anabranch.market.node.offers.config import OffersConfig
-from anabranch.market.node.offers.drafts import KIND as OFFER
 from anabranch.market.node.offers.registry import Registry, Room, Verdict
 from anabranch.market.node.ports import InboundMessage, NodeContext, PeerUnreachable
 from anabranch.work.participants.performers import rfc3339
@@ -144,9 +142,10 @@ class OfferMessages:
         if not isinstance(offer, dict) or "offer/id" not in offer:
             return []
         # What others provide comes as a relay, which says where it began.
-        if check(offer, kind=OFFER) or offer["provider/node-id"] != node_id:
+        names = offer["offer/id"], offer.get("provider/node-id")
+        if not isinstance(names[0], str) or names[1] != node_id or "sequence/no" not in offer:
             return [{"offer": offer}]
-        return [relay_of(offer, node_id, self._context.clock.now())]
+        return [relay_of(offer, node_id, self._context.clock.now())]  # admission checks it
 
     async def _asked(self, message: InboundMessage) -> Any:
         outcome = await self._modules(message)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.market.catalog.relays import problem_of, route_of
+from anabranch.market.catalog.relays import encoded, problem_of, route_of
 from anabranch.market.catalog.routes import Route, Trust, expires_at
 from anabranch.market.catalog.rules import Keep, Known, Refuse, decide
 from anabranch.market.node.entities import Change, Entities
@@ -77,10 +77,18 @@ class Registry:
     def admit(self, relay: Any, source: str, room: Room) -> Verdict:
         """Decide about one relay of this peer. The decision is one block."""
         with self._entities.change() as change:
-            wrong, message = problem_of(relay, source, self._me, change.now)
+            known = self._known_offer(change, relay)
+            wrong, message = problem_of(relay, source, self._me, change.now, known=known)
             if wrong:
                 return _verdict(relay, "rejected", wrong, message)
             return self._admit(change, relay["offer"], route_of(relay, source), room)
+
+    def _known_offer(self, change: Change, relay: Any) -> bytes:
+        """The version of its offer that was checked before, as `problem_of` takes it."""
+        offer = relay.get("offer") if isinstance(relay, dict) else None
+        offer_id = offer.get("offer/id") if isinstance(offer, dict) else None
+        row = change.get(OBSERVED, offer_id) if isinstance(offer_id, str) else None
+        return encoded(row.offer) if row is not None else b""
 
     def _admit(self, change: Change, offer: dict[str, Any], route: Route, room: Room) -> Verdict:
         offer_id = offer["offer/id"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,9 @@ from anabranch.modules.kit.host import Host, HostRefused
 
 logger = logging.getLogger("anabranch.module")
 
-WAITING_MAX = 32  # messages with offers at once; further ones are refused
+#: Messages with offers that nobody asked for at once, of all peers and of one; further ones are
+#: refused. What was asked for waits for its turn, however many of them there are.
+WAITING_MAX, OF_A_PEER_MAX = 32, 8
 _NAMES_MAX = 2000  # of one question
 
 
@@ -33,25 +36,27 @@ class Admitter:
         self._host = host
         self._catalog = catalog
         self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._unasked: Counter[str] = Counter()  # by peer
         self._told = False
 
     async def admit(self, relays: Sequence[Any], source: str) -> list[Admission]:
-        """Decide about relays that this node has sent. Raises `InputError` for more than a message
-        may have, and where too many messages wait; then nothing was looked at."""
-        if len(relays) > OFFERS_MAX:
-            raise InputError(
-                f"{len(relays):,} offers in one message; {OFFERS_MAX} are the most",
-                code="too_many_offers",
-            )
-        if self._waiting >= WAITING_MAX:
+        """Decide about relays with which this node has answered. Raises `InputError` for more than
+        a message may have; then nothing was looked at."""
+        _require_few(relays)
+        async with self._turn:
+            return await self._admit(relays, source)
+
+    async def unasked(self, relays: Sequence[Any], source: str) -> list[Admission]:
+        """The same for a message that came by itself. Raises `InputError` also where too many of
+        them wait."""
+        _require_few(relays)
+        if self._unasked.total() >= WAITING_MAX or self._unasked[source] >= OF_A_PEER_MAX:
             raise InputError("too many messages with offers at once; send it later", code="busy")
-        self._waiting += 1
+        self._unasked[source] += 1
         try:
-            async with self._turn:
-                return await self._admit(relays, source)
+            return await self.admit(relays, source)
         finally:
-            self._waiting -= 1
+            self._unasked -= Counter([source])  # keeps those above zero
 
     async def _admit(self, relays: Sequence[Any], source: str) -> list[Admission]:
         trusted = await self.trusted(*self._catalog.parties(relays, source))
@@ -82,3 +87,11 @@ class Admitter:
             return Trusted()
         self._catalog.node_id = found["node_id"]
         return Trusted(frozenset(found["participant_ids"]), frozenset(found["node_ids"]))
+
+
+def _require_few(relays: Sequence[Any]) -> None:
+    if len(relays) > OFFERS_MAX:
+        raise InputError(
+            f"{len(relays):,} offers in one message; {OFFERS_MAX} are the most",
+            code="too_many_offers",
+        )

@@ -26,6 +26,11 @@ CAPABILITIES = (
 )  # fmt: skip
 PEERS_MAX = 1000
 AT_ONCE = 8
+#: Of one peer in one round: as many times as long as it has for one answer, and as many pages as
+#: offers of the largest size may need.
+TIMEOUTS_OF_A_SYNC = 6
+PAGES_LEAST, OFFERS_OF_A_PAGE = 20, 10
+_NEXT_MAX = 512  # letters of the id of an offer
 
 
 class SyncSettings(Protocol):
@@ -52,6 +57,7 @@ class PeerCatalogs:
         self._clock = clock
         self._settings = settings
         self._questions = 0
+        self._asked: set[str] = set()  # by this process
 
     async def known(self) -> list[str]:
         """The nodes with such a passport, without this one, in a fixed order."""
@@ -64,7 +70,15 @@ class PeerCatalogs:
 
     async def sync(self) -> dict[str, str]:
         """Ask all of them, some at once; how it went by node. Raises `HostUnavailable`."""
-        nodes, turns = await self.known(), asyncio.Semaphore(AT_ONCE)
+        return await self._sync(await self.known())
+
+    async def meet(self) -> dict[str, str]:
+        """Ask those that this process has not asked yet. Raises `HostUnavailable`."""
+        return await self._sync([node for node in await self.known() if node not in self._asked])
+
+    async def _sync(self, nodes: Sequence[str]) -> dict[str, str]:
+        turns = asyncio.Semaphore(AT_ONCE)
+        self._asked.update(nodes)
 
         async def one(node: str) -> str:
             async with turns:
@@ -77,22 +91,35 @@ class PeerCatalogs:
         """Ask one for all of its offers."""
         status: Literal["ok", "partial", "failed"] = "ok"
         counts, reason, after = Counts(), "", ""
+        begun, pages = self._clock.now(), 0
         try:
             await self._establish(node)
             while True:
                 answer = await self.fetch(node, _page(after), timeout_ms=self._timeout)
                 counts += await self._taken(answer, node)
-                after, before = str(answer.get("next") or ""), after
+                pages += 1
+                after, before = _next(answer), after
                 if after <= before:  # the last page, or one that leads nowhere
                     break
-                if counts.stored + counts.stale >= self._settings.peer_sync_offers_max:
-                    status, reason = "partial", f"it has more offers, after {after}"
+                if reason := self._enough(counts, pages, self._clock.now() - begun):
+                    status, reason = "partial", f"it has more, after {after}: {reason}"
                     break
         except AnabranchError as error:
             status = "partial" if counts.stored or counts.stale else "failed"
             reason = f"{error.code}: {error.message}"
         self._catalog.facts.synced(node, status, counts, reason)
         return status
+
+    def _enough(self, counts: Counts, pages: int, took_ms: int) -> str:
+        """Why a peer that has more pages is asked for no more of them in this round."""
+        most = self._settings.peer_sync_offers_max
+        if counts.stored + counts.stale >= most:
+            return f"{most:,} offers are taken at once"
+        if pages >= max(PAGES_LEAST, most // OFFERS_OF_A_PAGE):
+            return f"{pages:,} pages are read at once"
+        if took_ms >= TIMEOUTS_OF_A_SYNC * self._timeout:
+            return f"{pages:,} pages took {took_ms / 1000:g} s"
+        return ""
 
     async def fetch(
         self, node: str, wanted: Mapping[str, Any], *, timeout_ms: int, query_id: str = ""
@@ -149,6 +176,12 @@ class Silent(HostUnavailable):
 def _page(after: str) -> dict[str, Any]:
     page = {"active_only": False, "limit": OFFERS_MAX}
     return page | {"after": after} if after else page
+
+
+def _next(answer: Mapping[str, Any]) -> str:
+    """Where the next page begins; "" where there is none, or none that can be asked for."""
+    found = answer.get("next")
+    return found if isinstance(found, str) and len(found) <= _NEXT_MAX else ""
 
 
 def _answer(payload: Any, query_id: str) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from anabranch.market.catalog.catalog import OfferCatalog
 from anabranch.market.catalog.listing import filter_of
 from anabranch.market.catalog.messages import relays_in
 from anabranch.market.identities import public_key
+from anabranch.market.node.errors import NodeError
 from anabranch.modules.arca.discovery.admitter import Admitter
 from anabranch.modules.arca.discovery.peers import PeerCatalogs, Silent, visible_rows
 
@@ -29,6 +30,10 @@ TIMEOUT_MS, TIMEOUT_MS_MAX = 5_000, 50_000
 LATE_MS = 60_000  # how long the host waits for an answer, at least
 QUERIES_KEPT = 200
 NODES_MAX = 256
+#: Questions at the host at once: each may take a minute, and the host has other work for this
+#: module. Of those that wait for their turn there are at most so many.
+ASKED_AT_ONCE, WAITING_MAX = 64, 2048
+OFFERS_OF_A_NODE = 500  # that one query remembers
 
 
 class RemoteQueryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,11 +49,19 @@ class RemoteQuery:
         self.query_id = query_id
         self.wanted = wanted
         self.nodes = dict.fromkeys(nodes, "waiting")
-        self.offers: list[str] = []
+        self._offers: dict[str, dict[str, None]] = {}  # by node: the ids of offers
         self.changed = asyncio.Event()
 
+    @property
+    def offers(self) -> list[str]:
+        return [name for names in self._offers.values() for name in names]
+
     def answered(self, node: str, admissions: Iterable[Admission]) -> None:
-        self.offers += [one.offer_id for one in admissions if one.status != "rejected"]
+        """Also more than once: an answer may come in several messages."""
+        names = self._offers.setdefault(node, {})
+        for one in admissions:
+            if one.status != "rejected" and len(names) < OFFERS_OF_A_NODE:
+                names[one.offer_id] = None
         self._settle(node, "answered")
 
     def failed(self, node: str, reason: str) -> None:
@@ -81,15 +94,21 @@ class RemoteQueries:
         self._clock = clock
         self._queries: OrderedDict[str, RemoteQuery] = OrderedDict()
         self._asking: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(ASKED_AT_ONCE)
 
     async def ask(self, body: RemoteQueryBody) -> dict[str, Any]:
-        """Raises `InputError` for a filter or a node that is none."""
+        """Raises `InputError` for a filter or a node that is none, and `NodeError` where too many
+        questions wait."""
         filter_of(body.filter)
         nodes = await self._peers.known() if body.node_ids is None else body.node_ids
+        nodes = nodes[:NODES_MAX]
         for node in nodes:
             _require_node(node)
+        if len(self._asking) + len(nodes) > WAITING_MAX:
+            said = "too many questions to other catalogs wait; ask later"
+            raise NodeError(503, "busy", said, headers={"Retry-After": "60"})
         query_id = self._peers.new_query_id("")
-        query = RemoteQuery(query_id, body.filter, nodes[:NODES_MAX])
+        query = RemoteQuery(query_id, body.filter, nodes)
         self._keep(query)
         for node in query.nodes:
             self._spawn(query, node, max(body.timeout_ms, LATE_MS))
@@ -122,9 +141,10 @@ class RemoteQueries:
 
     async def _one(self, query: RemoteQuery, node: str, timeout_ms: int) -> None:
         try:
-            answer = await self._peers.fetch(
-                node, query.wanted, timeout_ms=timeout_ms, query_id=query.query_id
-            )
+            async with self._turns:
+                answer = await self._peers.fetch(
+                    node, query.wanted, timeout_ms=timeout_ms, query_id=query.query_id
+                )
             found = await self._admitter.admit(relays_in(answer), node)
         except Silent:
             return  # it may answer later

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError
 from anabranch.ids import dispatch_id
 from anabranch.kernel.values import Answer, succeeded
-from anabranch.market.documents import check
+from anabranch.market.node.directory.artifacts import CheckedBefore
+from anabranch.market.node.errors import NodeError
 from anabranch.modules.arca.config import ArcaConfig
 from anabranch.modules.arca.work.attempts import step_of
+from anabranch.modules.arca.work.nodes import ParticipantNodes
 from anabranch.modules.arca.work.patience import Patience
-from anabranch.modules.arca.work.ports import Offers
 from anabranch.modules.kit.host import Host, HostRefused
 from anabranch.work.faults import fault
 from anabranch.work.participants.performers import UNREACHABLE, rfc3339
@@ -45,21 +47,28 @@ class NotReached(AnabranchError):
 
 
 class PeerDispatch:
-    def __init__(self, host: Host, offers: Offers, clock: Clock, config: ArcaConfig) -> None:
+    def __init__(
+        self,
+        host: Host,
+        nodes: ParticipantNodes,
+        clock: Clock,
+        config: ArcaConfig,
+        patience: Patience,
+    ) -> None:
         self._host = host
-        self._offers = offers
+        self._nodes = nodes
         self._clock = clock
-        self._patience = Patience(config)
+        self._patience = patience
         self._silence_ms = config.silence_ms
+        self._checked = CheckedBefore()  # providers answer with the same offer again and again
 
     async def perform(self, task: Task) -> Answer:
         name = str(task.inputs.get("target") or "")
         ends = self._clock.now() + int(task.inputs.get("timeout_ms") or self._silence_ms)
         request = self._request(task, ends)
         try:
-            nodes = await self._nodes(name, request["service_type"])
-            reply = await self._asked(nodes, request, ends)
-            require_answer(reply, request, name)
+            reply = await self._asked(name, request, ends)
+            self._require_answer(reply, request, name)
         except NotReached as error:
             message = f"{name}: {error.message}"
             return fault(UNREACHABLE, message, code=error.code, retryable=False)
@@ -84,24 +93,14 @@ class PeerDispatch:
         }
         return {**request, "filter": inputs["filter"]} if inputs.get("filter") else request
 
-    async def _nodes(self, participant: str, service_type: str) -> list[str]:
-        """Where the participant is: the nodes of its offers, then those that it runs."""
-        offers = self._offers.offers(service_type=service_type, provider=participant)
-        offering = [str(one["provider/node-id"]) for one in offers]
-        known = await self._patience.ask(lambda: self._host.nodes_of(participant))
-        nodes = list(dict.fromkeys([*offering, *known]))
-        if not nodes:
-            message = "no node of this participant is known here"
-            raise NotReached(message, code="unknown_participant")
-        return nodes
-
-    async def _asked(self, nodes: list[str], request: dict[str, Any], ends: int) -> Any:
-        """What the participant says, by the first of its nodes that can be reached."""
+    async def _asked(self, participant: str, request: dict[str, Any], ends: int) -> Any:
+        """What the participant says; asked again where it says nothing."""
         pause = AGAIN_SECONDS
         while True:
             left = ends - self._clock.now()
             try:
-                return await self._asked_once(nodes, request, min(max(left, 1), CALL_MS_MAX))
+                most = min(max(left, 1), CALL_MS_MAX)
+                return await self._asked_once(participant, request, most)
             except Silent:
                 left = ends - self._clock.now()
                 if left <= 0:
@@ -110,21 +109,51 @@ class PeerDispatch:
                 await asyncio.sleep(min(pause, left / 1000))
                 pause = min(pause * 2, AGAIN_SECONDS_MAX)
 
-    async def _asked_once(self, nodes: list[str], request: dict[str, Any], timeout_ms: int) -> Any:
-        unreached: NotReached | None = None
-        for node in nodes:
-            (outcome,) = await self._patience.ask(
-                lambda node=node: self._host.message(  # type: ignore[misc]
-                    {"node_id": node}, MESSAGE, request,
-                    correlation_id=request["dispatch_id"], timeout_ms=timeout_ms,
-                )
-            )  # fmt: skip
-            try:
-                return reply_in(outcome)
-            except NotReached as error:
-                unreached = error
-        assert unreached is not None, "there is at least one node"
+    async def _asked_once(self, participant: str, request: dict[str, Any], timeout_ms: int) -> Any:
+        """By the first of its nodes that can be reached."""
+        unreached = NotReached(
+            "no node of this participant is known here", code="unknown_participant"
+        )
+        async with aclosing(self._nodes.of(participant, request["service_type"])) as nodes:
+            async for node in nodes:
+                try:
+                    return await self._asked_at(node, request, timeout_ms)
+                except NotReached as error:
+                    unreached = error
         raise unreached
+
+    async def _asked_at(self, node: str, request: dict[str, Any], timeout_ms: int) -> Any:
+        (outcome,) = await self._patience.ask(
+            lambda: self._host.message(
+                {"node_id": node}, MESSAGE, request,
+                correlation_id=request["dispatch_id"], timeout_ms=timeout_ms,
+            )
+        )  # fmt: skip
+        return reply_in(outcome)
+
+    def _require_answer(self, reply: Any, request: Mapping[str, Any], participant: str) -> None:
+        """Raises `BadReply` where this is no answer to this request."""
+        if not isinstance(reply, Mapping) or reply.get("dispatch_id") == request["dispatch_id"]:
+            code, problem = "bad_reply", self._problem_of(reply, request, participant)
+        else:
+            code, problem = "wrong_dispatch", "it answers another request"
+        if problem:
+            raise BadReply(f"the answer of {participant}: {problem}", code=code)
+
+    def _problem_of(self, reply: Any, request: Mapping[str, Any], participant: str) -> str:
+        """What is wrong with an answer to this request, or nothing."""
+        if not isinstance(reply, Mapping):
+            return "it is no object"
+        if is_negative(reply):
+            return ""
+        if reply.get("status") != "offer":
+            return f"its status is {str(reply.get('status'))[:40]!r}"
+        offer = reply.get("offer")
+        try:
+            self._checked.require(offer, _OFFER, "its offer")
+        except NodeError as error:
+            return error.message
+        return _problem_of_offer(offer, request, participant)
 
 
 def reply_in(outcome: Mapping[str, Any]) -> Any:
@@ -148,31 +177,7 @@ def reply_in(outcome: Mapping[str, Any]) -> Any:
     raise BadReply(message or "the node answered with an error", code=code or "peer_error")
 
 
-def require_answer(reply: Any, request: Mapping[str, Any], participant: str) -> None:
-    """Raises `BadReply` where this is no answer to this request."""
-    if not isinstance(reply, Mapping) or reply.get("dispatch_id") == request["dispatch_id"]:
-        code, problem = "bad_reply", problem_of(reply, request, participant)
-    else:
-        code, problem = "wrong_dispatch", "it answers another request"
-    if problem:
-        raise BadReply(f"the answer of {participant}: {problem}", code=code)
-
-
-def problem_of(reply: Any, request: Mapping[str, Any], participant: str) -> str:
-    """What is wrong with an answer to this request, or nothing."""
-    if not isinstance(reply, Mapping):
-        return "it is no object"
-    if is_negative(reply):
-        return ""
-    if reply.get("status") != "offer":
-        return f"its status is {str(reply.get('status'))[:40]!r}"
-    return _problem_of_offer(reply.get("offer"), request, participant)
-
-
 def _problem_of_offer(offer: Any, request: Mapping[str, Any], participant: str) -> str:
-    problems = check(offer, kind=_OFFER)
-    if problems:
-        return f"its offer: {problems[0].path or '/'} {problems[0].message}"
     if offer["provider/participant-id"] != participant:
         return f"its offer is one of {offer['provider/participant-id']}"
     if offer["service/type"] != request["service_type"]:

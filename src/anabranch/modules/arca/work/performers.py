@@ -10,7 +10,9 @@ from anabranch.modules.arca.details import StepDetails
 from anabranch.modules.arca.results import Results
 from anabranch.modules.arca.work.decisions import CapabilityDecision
 from anabranch.modules.arca.work.fan_out import PeerDispatch
+from anabranch.modules.arca.work.nodes import ParticipantNodes
 from anabranch.modules.arca.work.orders import ServiceOrder
+from anabranch.modules.arca.work.patience import Patience
 from anabranch.modules.arca.work.ports import Offers
 from anabranch.modules.arca.work.search import TargetSearch
 from anabranch.modules.kit.host import Host
@@ -31,9 +33,11 @@ def hosted_performers(
 ) -> dict[str, Performer]:
     """`component` says as which module deliveries are sent; `rotation` knows who was asked by the
     runs of before."""
+    patience = Patience(config)
+    nodes = ParticipantNodes(host, offers, clock, patience)
     return {
-        "targets": TargetSearch(host, offers, rotation),
-        "dispatch": PeerDispatch(host, offers, clock, config),
+        "targets": TargetSearch(host, offers, nodes, rotation),
+        "dispatch": PeerDispatch(host, nodes, clock, config, patience),
         "request": ServiceOrder(host, offers, details, results, clock, config, component),
         "capability": CapabilityDecision(host),
     }

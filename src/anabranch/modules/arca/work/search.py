@@ -1,7 +1,8 @@
 """The kind `targets`: whom a step asks, found in what the host and the catalog know.
 
-Nothing leaves the node for a search. Where the host cannot say who is there, the search fails and
-is tried again; nobody is taken for nobody only where that is known.
+A search for passports asks no other node. Where no offer is known for a service, other catalogs are
+asked for theirs, and the search looks again. Where the host cannot say who is there, the search
+fails and is tried again; nobody is taken for nobody only where that is known.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from anabranch.errors import InputError
 from anabranch.expressions.pointer import MISSING, parse_path, same
 from anabranch.kernel.values import Answer
 from anabranch.market.directory import LEAST_RECENTLY_ASKED
+from anabranch.modules.arca.work.nodes import ParticipantNodes
 from anabranch.modules.arca.work.ports import Offers
 from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable
 from anabranch.work.faults import fault
@@ -27,7 +29,14 @@ _PROVIDER = "provider/participant-id"
 
 
 class TargetSearch:
-    def __init__(self, host: Host, offers: Offers, rotation: Rotation | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        offers: Offers,
+        nodes: ParticipantNodes,
+        rotation: Rotation | None = None,
+    ) -> None:
+        self._nodes = nodes
         self._host = host
         self._offers = offers
         self.rotation = rotation or Rotation()
@@ -58,7 +67,11 @@ class TargetSearch:
             case "capability":
                 return await self._holders(query)
             case "task_type" | "service_type":
-                return self._offering(query)
+                found, why = self._offering(query)
+                if not found:
+                    await self._offers.refresh()
+                    found, why = self._offering(query)
+                return found, why
             case "offer":
                 return _provider_of(offer), "the offer names no provider"
             case other:
@@ -78,6 +91,7 @@ class TargetSearch:
         """Participants of nodes with a passport that counts, each once. The host says who that is:
         the operator of the node by a verified binding, or else the issuer."""
         rows = await self._host.holders(query.capability_id)
+        self._nodes.saw(rows)
         found = {str(row["anchor_identity"]) for row in rows if self._fits(row, query)}
         wanted = query.capability_id
         if not rows:

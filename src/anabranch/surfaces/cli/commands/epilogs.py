@@ -170,6 +170,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "offers put offer.json --node buyer",
         "offers list --service-type text/summarise --node buyer",
         "offers trust participant:did:key:z6Mk… --catalog offers.db",
+        "offers sync --node buyer",
     ),
     "store": (
         "store backup /backups/monday.db",

@@ -3,7 +3,9 @@
     start   bind → start the module → listen
     stop    listen no more → let requests end → close the module
 
-Where the host shows a token, every path but the two that say how the module is needs it.
+Where the host shows a token, every path but the two that say how the module is needs it. Where it
+shows none, every program on this machine is answered, but no page in a browser: what a site of
+others may post there would look like any other call.
 """
 
 from __future__ import annotations
@@ -39,11 +41,15 @@ class HostToken:
     def __init__(self, header: str = "", token: str = "") -> None:
         if header and not token:
             raise InputError(f"the token of {header} is empty", code="no_token")
+        if token and not header:
+            said = "there is a token, and no header is named in which it is shown"
+            raise InputError(said, code="no_token")
         self._header = header.lower()
         self._token = token.encode()
 
     def caller(self, path: str, headers: Mapping[str, str]) -> Caller:
         if not self._header:
+            _require_no_page(path, headers)
             return HOST
         shown = headers.get(self._header, "").encode("utf-8", "surrogatepass")
         if hmac.compare_digest(shown, self._token):
@@ -51,6 +57,12 @@ class HostToken:
         if path in OPEN_PATHS:
             return OPEN
         raise NodeError(401, "unauthorized", "the token of the host is needed for this")
+
+
+def _require_no_page(path: str, headers: Mapping[str, str]) -> None:
+    """Browsers say where a call is from, and no page can keep them from it."""
+    if path not in OPEN_PATHS and ("origin" in headers or "sec-fetch-site" in headers):
+        raise NodeError(403, "origin", "this module is for programs, not for pages in a browser")
 
 
 class ModuleServer:

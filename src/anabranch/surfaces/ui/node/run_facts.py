@@ -30,10 +30,11 @@ PAID, RETURNED = ("released",), ("failed", "rejected", "expired")
 
 #: What the codes of failures mean.
 WORDS: Mapping[str, str] = {
-    "no_targets": "Nobody was found who could be asked.",
+    "no_targets": "No participant was found that could be asked.",
+    "unknown_participant": "It is not known here which node the participant runs.",
     "quorum_unreachable": "Fewer participants can be asked than have to agree.",
-    "no_usable_answer": "Nobody gave an answer that can be used.",
-    "no_offer": "Nobody offers this service here, or nobody who is trusted.",
+    "no_usable_answer": "No participant gave an answer that can be used.",
+    "no_offer": "No provider that is trusted here offers this service.",
     "step_timeout": "The step ran out of time.",
     "deadline_exceeded": "The deadline of the run has passed.",
     "cancelled": "The run was cancelled.",

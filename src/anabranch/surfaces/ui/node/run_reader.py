@@ -97,12 +97,13 @@ async def _step(
     same = [one for one in executions if one["workflow"]["phase_id"] == step["step_id"]]
     ordered = frozenset(one["offer_id"] for one in executions)
     output = step.get("selected_output", step.get("output"))
+    asks = not step.get("order_id")  # of an order, the trail says more than its dispatch
     return StepView(
         step=step,
         is_ended=step["status"] in run_facts.CLOSED_STEPS,
         words=run_facts.in_words(step.get("error")),
-        asked=run_facts.asked_of(step),
-        offers=run_facts.compared(step, await _offers(request, step), ordered),
+        asked=run_facts.asked_of(step) if asks else (),
+        offers=run_facts.compared(step, await _offers(request, step), ordered) if asks else (),
         trail=await _trail(request, step, own) if own else None,
         earlier=[one for one in same if one["execution_id"] != name][:EARLIER_SHOWN],
         output=run_facts.preview(output) if output is not None else None,

@@ -217,3 +217,26 @@ def test_the_store_is_a_dictionary_by_module_and_id(
                 }
 
     run(scenario())
+
+
+def test_a_list_of_large_records_comes_in_answers_of_a_few_mebibytes() -> None:
+    async def scenario() -> None:
+        async with hosted(configs=CONFIGS) as node:
+            for number in range(20):
+                await put(node, f"t{number}", "x" * 1_000_000)
+            await call(node, "put", record_kind="other", record_id="o", payload=1)
+            pages: list[list[str]] = []
+            more: dict[str, Any] = {}
+            for _ in range(20):
+                wanted = {"record_kind": "workflow-template", **more}
+                found = (await call(node, "list", **wanted)).body
+                pages.append([one["record_id"] for one in found["records"]])
+                if "next" not in found:
+                    break
+                more = {"before": found["next"]}
+            assert [len(page) for page in pages] == [8, 8, 4]
+            assert len({one for page in pages for one in page}) == 20
+            refused = await call(node, "list", before="no cursor")
+            assert refused.status == 400
+
+    run(scenario())

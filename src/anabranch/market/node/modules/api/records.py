@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -14,10 +15,13 @@ from anabranch.market.node.entities import Entities, Family
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.modules.api.listing import collected
 from anabranch.market.node.modules.api.words import encoded, is_name, stream_key
+from anabranch.market.node.paging import cursor_of, read_cursor
+from anabranch.store.stream_ports import StreamCard
 from anabranch.work.participants.performers import rfc3339
 
 PAYLOAD_BYTES = 1024 * 1024
 LIST_MAX = 500
+LIST_BYTES = 8 * 1024 * 1024  # of the payloads in one answer; the rest is asked for with `before`
 
 
 class RecordWritten(
@@ -88,6 +92,7 @@ class ListRecords(msgspec.Struct, frozen=True):
     record_kind: str | None = None
     owner_participant_id: str | None = None
     limit: int | None = None
+    before: str | None = None  # the `next` of an answer before
 
 
 class DeleteRecord(msgspec.Struct, frozen=True):
@@ -176,9 +181,13 @@ class ModuleRecords:
             RECORDS,
             min(limit, LIST_MAX),
             group=call.caller.module,
+            before=None if wanted.before is None else read_cursor(wanted.before),
             keep=lambda record: _fits(record, wanted),
         )
-        return _answer("listed", records=[_view(record) for _, record, _ in rows])
+        shown = _within(rows, LIST_BYTES)
+        more = {"next": cursor_of(rows[shown - 1][2])} if shown < len(rows) else {}
+        records = [_view(record) for _, record, _ in rows[:shown]]
+        return _answer("listed", records=records, **more)
 
     async def _delete(self, call: Call) -> Answer:
         wanted = msgspec.convert(call.body, DeleteRecord)
@@ -218,6 +227,16 @@ def _fits(record: StoredRecord, wanted: ListRecords) -> bool:
         None,
         record.owner_participant_id,
     )
+
+
+def _within(rows: Sequence[tuple[str, StoredRecord, StreamCard]], most: int) -> int:
+    """How many of the first rows fit; at least one."""
+    size = 0
+    for number, (_, record, _) in enumerate(rows):
+        size += len(encoded(record.payload))
+        if size > most and number:
+            return number
+    return len(rows)
 
 
 def _view(record: StoredRecord) -> dict[str, Any]:

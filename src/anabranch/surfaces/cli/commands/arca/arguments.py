@@ -80,7 +80,8 @@ def _runs(actions: c.Verbs) -> None:
 
 def _of_run(actions: c.Verbs, name: str, text: str) -> argparse.ArgumentParser:
     parser = action(actions, name, text)
-    parser.add_argument("run", metavar="RUN")
+    text = "a run id, its first letters if they are unique, or `last` for the newest run"
+    parser.add_argument("run", metavar="RUN", help=text)
     return parser
 
 

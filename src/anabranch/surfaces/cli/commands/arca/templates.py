@@ -18,7 +18,10 @@ EVERY = "arca/templates"
 
 async def listed(options: argparse.Namespace, arca: ArcaClient) -> int:
     found = (await arca.ask("GET", EVERY))["items"]
-    rows = [(one["template_id"], one["template_kind"], _shared(one), _label(one)) for one in found]
+    rows = [
+        (one["template_id"], one.get("template_kind") or "workflow", _shared(one), _label(one))
+        for one in found
+    ]
     head = ("TEMPLATE", "KIND", "SHARED", "LABEL")
     return render.tell_rows(options, found, rows, head, "this node keeps no templates")
 

@@ -10,9 +10,10 @@ from typing import Any
 from anabranch.market.node.folder import NodeFolder
 from anabranch.market.sources import fetch_source, load_source
 from anabranch.settings import Settings
-from anabranch.surfaces.cli.commands.node.client import NodeClient
+from anabranch.surfaces.cli.commands.node.client import NodeClient, hosting, until
 from anabranch.surfaces.cli.output import render
 
+PUBLISH_SECONDS = 10.0  # for offers of a module that was just started
 Asked = Callable[[argparse.Namespace, NodeClient], Awaitable[int]]
 
 
@@ -23,11 +24,16 @@ async def dator(options: argparse.Namespace, settings: Settings) -> int:
         work = serving.serve if options.action == "serve" else serving.role
         return await work(options)
     folder = NodeFolder(options.node or os.environ.get("ANABRANCH_NODE") or ".")
-    return await _ACTIONS[options.action](options, NodeClient(folder))
+    return await _ACTIONS[options.action](options, await hosting(folder, "dator"))
 
 
 async def offers(options: argparse.Namespace, node: NodeClient) -> int:
-    found = (await node.ask("GET", "/v1/enact/dator/offers"))["items"]
+    async def look() -> list[Any]:
+        return list((await node.ask("GET", "/v1/enact/dator/offers"))["items"])
+
+    found = await until(
+        look, lambda all_: all(one["status"] != "pending" for one in all_), PUBLISH_SECONDS
+    )
     rows = [_offer_row(one) for one in found]
     head = ("OFFER", "STATUS", "SEQ", "QUEUE", "ROLE", "PROBLEM")
     return render.tell_rows(options, found, rows, head, "no offers are configured")

@@ -17,6 +17,7 @@ from anabranch.market.node.modules.tokens import CONTROL_HEADER
 from anabranch.surfaces.cli.commands.node.failed import NodeFailed
 
 ASK_SECONDS = 60.0
+READY_SECONDS = 60.0  # for a module that its node has just started
 LOOK_SECONDS = 0.1
 
 Seen = TypeVar("Seen")
@@ -70,6 +71,29 @@ async def started(folder: NodeFolder, seconds: float) -> NodeClient:
             await asyncio.sleep(LOOK_SECONDS)
         else:
             return client
+
+
+async def hosting(folder: NodeFolder, module: str) -> NodeClient:
+    """A client of a node whose module is ready; one that its node has just started is waited for.
+    Raises `InputError` where the node hosts none, `NodeFailed` where it does not get ready."""
+    node = NodeClient(folder)
+    try:
+        found = await until(
+            lambda: node.ask("GET", f"/v1/modules/{module}"),
+            lambda one: one["ready"] or one["state"] in ("failed", "stopped"),
+            READY_SECONDS,
+        )
+    except NotFound:
+        raise InputError(
+            f"the node in {folder.path} hosts no {module.title()}: make one with `anabranch node "
+            f"init DIR --with {module}`, or add it to `modules` in node.json",
+            code="no_module",
+        ) from None
+    if not found["ready"]:
+        last = found["last_problem"]
+        why = f": {last['code']}: {last['message']}" if last else ""
+        raise NodeFailed(f"the module {module} is {found['state']}{why}")
+    return node
 
 
 async def until(

@@ -34,11 +34,17 @@ def init(options: argparse.Namespace) -> int:
         raise InputError("--with: a node hosts a module once", code="usage")
     entries = tuple(executor_entry(module, port=port) for module, port in modules.items())
     seeds = tuple(options.seed_url)
-    folder.create(NodeFile(name=name, port=options.port, seeds=seeds, modules=entries))
+    # Others look for offers at nodes with this passport.
+    directory = {"passports": ["offer-catalog"]} if "dator" in modules else {}
+    folder.create(
+        NodeFile(name=name, port=options.port, seeds=seeds, modules=entries, directory=directory)
+    )
     roles = ("node", "participant", *(("org",) if options.org else ()))
     keys = KeyFolder.create(folder.keys, roles)
     facts = {"name": name, "folder": str(folder.path), **keys.identities()}
     lines = [f"a node in {folder.path}", *(f"  {id_}" for id_ in keys.identities().values())]
+    for module in modules:
+        lines.append(f"settings of {module}: {options.folder}/config/{module}.json")
     lines.append(f"start it: anabranch node serve --node {options.folder}")
     return render.tell(options, facts, "\n".join(lines))
 

@@ -6,6 +6,8 @@ import argparse
 
 from anabranch.surfaces.cli.commands import common as c
 
+_FOLDER = "the folder of the node (default: $ANABRANCH_NODE or the current one)"
+
 
 def add_offers(verbs: c.Verbs) -> None:
     actions = c.family(verbs, "offers", "Look into the catalog of offers that a buyer keeps.")
@@ -24,6 +26,10 @@ def add_offers(verbs: c.Verbs) -> None:
     show = _action(actions, "show", "Show one offer, with where it was seen.")
     show.add_argument("offer", metavar="OFFER")
     show.add_argument("--hidden", action="store_true", help="also one of a provider not trusted")
+    text = "Let the Arca of a node that runs ask other catalogs now."
+    sync = actions.add_parser("sync", help=text, description=text, formatter_class=c.Formatter)
+    _common(sync)
+    sync.add_argument("--node", metavar="DIR", help=_FOLDER)
     trust = _action(actions, "trust", "Trust the offers of a participant, or list who is trusted.")
     trust.add_argument("participant", nargs="?", metavar="PARTICIPANT")
     trust.add_argument("--remove", action="store_true", help="trust them no more")
@@ -46,9 +52,7 @@ def _list(actions: c.Verbs) -> None:
 
 def _action(actions: c.Verbs, name: str, text: str) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=text, description=text, formatter_class=c.Formatter)
-    parser.add_argument(
-        "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, not text"
-    )
+    _common(parser)
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--catalog", dest="catalog_file", metavar="FILE", help="the file of the catalog"
@@ -60,3 +64,9 @@ def _action(actions: c.Verbs, name: str, text: str) -> argparse.ArgumentParser:
         "current folder)",
     )
     return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, not text"
+    )

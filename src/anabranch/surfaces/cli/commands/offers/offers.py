@@ -1,4 +1,4 @@
-"""`offers put|list|show|trust`: the catalog of a buyer, in its file."""
+"""`offers put|list|show|trust|sync`: the catalog of a buyer, in its file."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ MANY_ROWS = 100_000  # of a file that no node says anything about
 
 
 async def offers(options: argparse.Namespace, settings: Settings) -> int:
+    if options.action == "sync":
+        return await _sync(options)
     return ACTIONS[options.action](options)
 
 
@@ -64,11 +66,15 @@ def _of_node(options: argparse.Namespace) -> tuple[Path, str, int]:
     from anabranch.market.node.modules.layers import read_layers
     from anabranch.modules.arca.config import arca_config
 
-    folder = NodeFolder(options.node or os.environ.get("ANABRANCH_NODE") or ".")
+    folder = _folder(options)
     folder.read()
     node_id = KeyFolder.open(folder.keys).key("node").identity("node")
     config = arca_config(read_layers([folder.path / "config"]))
     return folder.path.joinpath(*HOME), node_id, config.catalog_max_rows
+
+
+def _folder(options: argparse.Namespace) -> NodeFolder:
+    return NodeFolder(options.node or os.environ.get("ANABRANCH_NODE") or ".")
 
 
 # -- put -------------------------------------------------------------------------------------
@@ -140,7 +146,11 @@ def _list(options: argparse.Namespace) -> int:
         found, counts = catalog.rows(wanted, hidden=options.hidden), catalog.counts()
     if options.json:
         return render.tell(options, {"items": found, "counts": counts}, "")
-    lines = render.table([_row(one) for one in found], _HEAD) if found else ["no offers"]
+    of_node = options.catalog_file is None and not counts["hidden"]
+    none = [
+        "no offers; `anabranch offers sync` asks other catalogs now" if of_node else "no offers"
+    ]
+    lines = render.table([_row(one) for one in found], _HEAD) if found else none
     if counts["hidden"] and not options.hidden:
         lines = [*lines, f"{counts['hidden']:,} of providers that are not trusted: --hidden"]
     return render.tell(options, found, render.clean("\n".join(lines)))
@@ -200,7 +210,28 @@ def _trusted(options: argparse.Namespace) -> int:
         for one in found
     ]
     head = ("PARTICIPANT", "SINCE", "NOTE")
-    return render.tell_rows(options, found, rows, head, "no provider is trusted in this catalog")
+    none = "no provider is trusted in this catalog"
+    if options.catalog_file is None:
+        none += "; `anabranch node offers trusted` lists those of the node"
+    return render.tell_rows(options, found, rows, head, none)
+
+
+# -- sync ------------------------------------------------------------------------------------
+
+
+async def _sync(options: argparse.Namespace) -> int:
+    from anabranch.surfaces.cli.commands.arca.client import ArcaClient
+
+    arca = await ArcaClient.of(_folder(options))
+    found = await arca.ask("POST", "offer-catalog/sync")
+    rows = [(one["node_id"], one["status"]) for one in found["items"]]
+    lines = render.table(rows, ("CATALOG", "STATUS")) if rows else []
+    if found["status"] == "running":
+        lines.append("some catalogs have not answered yet; it goes on")
+    elif not rows:
+        lines.append("no other catalog is known: `anabranch node directory query offer-catalog`")
+    counts = ", ".join(f"{count:,} {name}" for name, count in found["counts"].items())
+    return render.tell(options, found, "\n".join([*lines, f"offers: {counts}"]))
 
 
 ACTIONS = {"put": _put, "list": _list, "show": _show, "trust": _trust}

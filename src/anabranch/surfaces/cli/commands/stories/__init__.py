@@ -1,1 +1,4 @@
-"""`story`: the marketplace at work, with real nodes on this machine."""
+"""`story`: the marketplace at work, with real nodes on this machine.
+
+The grammar and the verdict; a story itself is played by `surfaces/stories`.
+"""

@@ -41,8 +41,8 @@ def _story(actions: c.Verbs, number: str, text: str) -> None:
     parser.add_argument("--variant", choices=VARIANTS[number], help="how it goes wrong")
     parser.add_argument(
         "--kill", default="", metavar="ARROW",
-        help="kill -9 at this arrow: ARROW, before:ARROW, ARROW@NODE, ARROW@NODE/MODULE; `all` "
-        "for each in a run of its own, `random` for one of them",
+        help="kill -9 at this arrow: ARROW, before:ARROW, ARROW@NODE, ARROW@NODE/MODULE; several "
+        "with commas, in a run for each; `all` of them, or a `random` one",
     )  # fmt: skip
     parser.add_argument("--seed", type=c.natural, default=0, metavar="N", help="of --kill random")
     parser.add_argument("--dir", metavar="DIR", help="play it in this folder, and keep it")

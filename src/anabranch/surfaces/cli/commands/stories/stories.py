@@ -80,6 +80,8 @@ def _tell(options: argparse.Namespace, verdict: Verdict, folder: Path) -> int:
         held = sum(one.holds for one in verdict.laws)
         said = "all laws hold" if verdict.ok else f"{len(verdict.laws) - held} laws are broken"
         print(f"\n{said}, after {render.duration(verdict.seconds)}")
+        if not verdict.kept:
+            print("to look at its nodes in a browser: add --keep")
     return 0 if verdict.ok else 1
 
 
