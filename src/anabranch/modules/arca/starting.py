@@ -7,12 +7,8 @@ started again. The same run id with the same definition and input is the same ru
 from __future__ import annotations
 
 import asyncio
-<<<<<<< HEAD
-from collections.abc import Callable, Mapping
-=======
 import json
-from collections.abc import Mapping
->>>>>>> main
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -65,25 +61,12 @@ class Starter:
         what the host answers."""
         values = dict(given or {})
         prepared = self._engine.prepared(definition, values)
-<<<<<<< HEAD
-        digest = digest_of(
-            msgspec.json.encode([prepared.definition.fingerprint, values], order="deterministic")
-        )
-        kept = {"definition": definition, "input": values, "digest": digest}
-        chosen = PREFIX + self._engine.loop.new_run_id() if run is None else _checked(run)
-        async with self._lock(chosen):
-=======
         # Not by its text: a host keeps objects with their keys in another order.
         digest = digest_of(msgspec.json.encode([definition, values], order="deterministic"))
         text = definition if isinstance(definition, str) else json.dumps(definition)
         kept = {"definition": text, "input": values, "digest": digest}
-        if run is None:
-            drawn = PREFIX + self._engine.loop.new_run_id()
-            return await self._begun(prepared, drawn, kept)
-        chosen = _checked(run)
-        lock = self._locks.setdefault(chosen, asyncio.Lock())
-        async with lock:
->>>>>>> main
+        chosen = PREFIX + self._engine.loop.new_run_id() if run is None else _checked(run)
+        async with self._lock(chosen):
             if self._engine.loop.known(chosen):
                 self._require_same(chosen, digest)
                 return Started(chosen, new=False)
