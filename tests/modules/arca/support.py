@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from anabranch.kernel.values import Answer as Done
@@ -105,6 +105,14 @@ class Stores:
         self.newest = MemoryStore()
 
 
+#: (when, method, path, body) → an answer in the place of the host's, or None.
+OnHost = Callable[[str, str, str, Any], Awaitable[Answer | None]]
+
+
+async def _nothing(_when: str, _method: str, _path: str, _body: Any) -> None:
+    return None
+
+
 class Stage:
     """One node with the module; `async with Stage() as stage:`."""
 
@@ -114,6 +122,8 @@ class Stage:
         self.modules: list[RunsModule] = []
         self.host_is_away = False
         self.asked_host: list[tuple[str, str]] = []  # method, path
+        #: Told "before" and "after" each call of the host; may answer in its place, or raise.
+        self.on_host: OnHost = _nothing
 
         def make(life: ModuleLife, stores: Stores) -> RunsModule:
             reached = life._replace(host=self._reached(life.host))
@@ -129,7 +139,9 @@ class Stage:
             if self.host_is_away:
                 raise HostUnavailable("it is away")
             self.asked_host.append((method, path))
-            return await host(method, path, body, query)
+            said = await self.on_host("before", method, path, body)
+            answer = said or await host(method, path, body, query)
+            return await self.on_host("after", method, path, body) or answer
 
         return call
 

@@ -241,3 +241,20 @@ async def test_a_run_that_waits_for_a_decision_is_told_once_for_each_decision() 
 async def _notified(stage: Stage) -> list[Any]:
     found: list[Any] = (await stage.ask("GET", "/v1/notifications")).body["items"]
     return found
+
+
+@in_loop
+async def test_a_step_that_is_never_begun_ends_as_the_run_does_and_not_before() -> None:
+    async with Stage() as stage:
+        first = step("a", timing={"timeout": "PT5S", "on_timeout": "fail"})
+        steps = first, step("b", depends_on=["a"]), step("c", timing={"timeout": "PT10M"})
+        await stage.start(workflow(*steps, deadline="PT1M"))
+        shown = await stage.until(lambda shown: statuses(shown)["a"] == "step_timeout")
+        assert statuses(shown) == {
+            "a": "step_timeout", "b": "pending", "c": "awaiting_execution",
+        }  # fmt: skip
+        shown = await stage.ended()
+        assert shown["status"] == "deadline_exceeded"
+        assert statuses(shown) == {
+            "a": "step_timeout", "b": "deadline_exceeded", "c": "deadline_exceeded",
+        }  # fmt: skip

@@ -55,7 +55,7 @@ def invoke(document: Any, **artifact: Any) -> dict[str, Any]:
 async def waiting(work: Work) -> asyncio.Future[Any]:
     """A step that has ordered, sent its request, and waits."""
     asked = task("request", target=ANNA.name, input={"text": "long"})
-    work.open_steps.add(("run1", "s1"))
+    work.open_attempts.add(Attempt("run1", "s1", "a1"))
     doing = asyncio.ensure_future(work.perform(asked))
     await asyncio.sleep(1)
     (execution,) = work.fake.executions.values()
@@ -132,10 +132,10 @@ async def test_a_result_for_a_request_that_was_never_sent_is_unknown() -> None:
 async def test_a_result_for_a_closed_step_or_an_earlier_attempt_is_step_already_closed() -> None:
     work = Work(offer())
     doing = await waiting(work)
-    with work.results.awaiting(Attempt("run1", "s1", "a2")):
-        said = await work.results.accept(invoke(result()))
+    work.open_attempts = {Attempt("run1", "s1", "a2")}
+    said = await work.results.accept(invoke(result()))
     assert said == {"status": "rejected", "reason": "step-already-closed"}
-    work.open_steps.clear()
+    work.open_attempts.clear()
     said = await work.results.accept(invoke(result()))
     assert said == {"status": "rejected", "reason": "step-already-closed"}
     await ended(work, doing)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.modules.arca.work.attempts import Attempt
 from in_loop import in_loop
 
 from .support import HOST_RUNS, RUNS, Stage, step, workflow
@@ -259,3 +260,26 @@ async def test_thousands_of_steps_that_wait_hold_nothing_up() -> None:
         await stage.start(workflow(step("quick")), "run:quick")
         assert (await stage.ended("run:quick"))["status"] == "completed"
         assert len(stage.desk.waiting) == 2_000
+
+
+@in_loop
+async def test_only_the_attempt_that_a_step_is_at_is_open_for_a_result() -> None:
+    async with Stage() as stage:
+        retry = {"max_attempts": 1, "backoff": "PT1M"}
+        await stage.start(workflow(step("a", timing={"timeout": "PT10S", "retry": retry})))
+        engine = stage.modules[-1].runs.engine
+
+        def is_open() -> list[str]:
+            labels = ("a1", "a2", "r1a1")
+            return [one for one in labels if engine.is_attempt_open(Attempt("run:one", "a", one))]
+
+        stage.world.advance(5)
+        assert is_open() == ["a1"]
+        stage.world.advance(10)
+        assert "a1" not in is_open(), "its time is over, and it waits for the next one"
+        stage.world.advance(60)
+        assert is_open() == ["a2"]
+        assert not engine.is_attempt_open(Attempt("run:one", "b", "a2"))
+        assert not engine.is_attempt_open(Attempt("run:other", "a", "a2"))
+        await stage.ended()
+        assert is_open() == []

@@ -13,6 +13,7 @@ from typing import Any
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel.state import State
+from anabranch.modules.arca.work.attempts import Attempt, label_of
 from anabranch.operations.definitions.inputs import require_known
 from anabranch.operations.definitions.prepare import Prepared, compiler, path_in, prepare
 from anabranch.operations.read.reader import Reader
@@ -29,8 +30,8 @@ from anabranch.work.values.json_values import require_json
 OWNER = "anabranch arca"
 DIALECT = "arca"
 MAIL_SECONDS = 3_600.0
-#: Phases of a step that a result can still come for.
-_OPEN = ("ready", "running", "sleeping")
+#: Phases of a job that a result can still come for.
+_OPEN = ("scheduled", "running", "backoff")
 
 
 class ArcaEngine:
@@ -97,14 +98,18 @@ class ArcaEngine:
     def unfinished(self) -> list[Head]:
         return unfinished(self.store)
 
-    def is_step_open(self, run: str, step: str) -> bool:
-        """Whether a result for this step can still count."""
+    def is_attempt_open(self, attempt: Attempt) -> bool:
+        """Whether the step is at this attempt, so that a result for it can still count."""
         try:
-            state = self.loop.state(run)
+            state = self.loop.state(attempt.run)
         except AnabranchError:
             return False
         return not state.finished and any(
-            token.step == step and token.phase in _OPEN for token in state.tokens.values()
+            job.step == attempt.step
+            and job.slot >= 0
+            and job.phase in _OPEN
+            and label_of(job.id, job.failures + 1) == attempt.label
+            for job in state.jobs.values()
         )
 
     def state(self, run: str) -> State:

@@ -20,6 +20,7 @@ from anabranch.modules.arca.recovery import Recovery
 from anabranch.modules.arca.runs import RunsPart
 from anabranch.modules.arca.snapshots import gates_of, run_document
 from anabranch.modules.arca.starting import Starter
+from anabranch.modules.arca.work.attempts import Attempt
 from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable
 from anabranch.modules.kit.module import MessageHandler
 from anabranch.store.ports import Store
@@ -44,8 +45,8 @@ class HostedRuns:
         self._host = HostRuns(host)
         self.engine = ArcaEngine(store, clock, performers, waiting_max=config.waiting_steps_max)
         self.mirror = RunMirror(self._host, RunEnds(host), self._look, config, self._closed)
-        self.recovery = Recovery(self.engine, self._host, self.mirror, config)
-        starter = Starter(self.engine, self._host, self.mirror)
+        starter = Starter(self.engine, self._host, self.mirror, self._look_again)
+        self.recovery = Recovery(self.engine, self._host, self.mirror, starter, config)
         self.part = RunsPart(self.engine, starter, self._host, self.document)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -75,8 +76,8 @@ class HostedRuns:
         """The engine is open, and the host has answered once."""
         return self.engine.is_open and self.recovery.host_answered.is_set()
 
-    def is_step_open(self, run: str, step: str) -> bool:
-        return self.engine.is_step_open(run, step)
+    def is_attempt_open(self, attempt: Attempt) -> bool:
+        return self.engine.is_attempt_open(attempt)
 
     def document(self, run: str) -> dict[str, Any]:
         """A run as the host is shown it, with the revision that it has there."""
@@ -93,6 +94,10 @@ class HostedRuns:
         shown = self._document(run)
         paused = shown["status"] == "paused"
         return shown, gates_of(self.engine.read.state(run)) if paused else []
+
+    def _look_again(self) -> None:
+        """The host may have a run that was not begun."""
+        self._spawn(self.recovery.run())
 
     def _closed(self, run: str) -> None:
         self._details.forget(run)

@@ -1,9 +1,10 @@
 """The host-owned run: after each change the host is shown the newest state, with its revision.
 
 One write at a time for a run; what changes meanwhile is shown by the next one. A host that is away
-is asked again; a revision that is not the newest is read anew. What the host has closed stays as it
-is there. The last write of a run closes it, after the operator was told and its artifact was kept,
-so a run that is still active at the host after a crash has something left to be done.
+is asked again, one that refuses after a minute; a revision that is not the newest is read anew.
+What the host has closed stays as it is there. The last write of a run closes it, after the operator
+was told and its artifact was kept, so a run that is still active at the host after a crash has
+something left to be done.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ WRITES_AT_ONCE = 32
 IDLE_KEPT = 2_000  # runs whose last state at the host is remembered; others are read again
 STEPS_WRITTEN_ALONE = 2  # where more have changed the run is written as a whole
 CONFLICTS_MAX = 20  # in a row, of one run; the host changes it for nobody else
+REFUSED_SECONDS = 60.0  # before a run is shown again that the host has refused
 
 #: The newest state of a run, and the decisions it waits for; None where there is no such run.
 Look = Callable[[str], tuple[dict[str, Any], Sequence[str]] | None]
@@ -121,28 +123,19 @@ class RunMirror:
 
     async def _keep(self, run: str, shown: _Shown) -> None:
         """Until the host has the newest state."""
-        pause = first = self._config.host_retry_first_ms / 1000
-        conflicts = 0
+        pauses = _Pauses(self._config)
         try:
-            while shown.dirty and conflicts < CONFLICTS_MAX:
+            while shown.dirty:
                 shown.dirty = False
                 try:
                     async with self._turns:
                         await self._show(run, shown)
-                except HostUnavailable:
+                except (HostUnavailable, HostRefused) as error:
                     shown.dirty = True
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, self._config.host_retry_max_ms / 1000)
-                except HostRefused as error:
-                    if error.status not in (404, 409):
-                        logger.error("run %s: the host refused its state: %s", run, error.message)
-                        continue
-                    shown.known, shown.dirty = False, True
-                    conflicts += 1
+                    shown.known = shown.known and not _is_conflict(error)
+                    await asyncio.sleep(pauses.after(run, error))
                 else:
-                    pause, conflicts = first, 0
-            if conflicts >= CONFLICTS_MAX:
-                logger.error("run %s: another writer changes it at the host", run)
+                    pauses = _Pauses(self._config)
         finally:
             shown.task = None
         if shown.closed:
@@ -177,6 +170,34 @@ class RunMirror:
                 shown.learn(await self._host.write_step(run, step, shown.revision))
         else:
             shown.learn(await self._host.write(document, shown.revision))
+
+
+class _Pauses:
+    """How long to wait before a run is shown again that the host did not take."""
+
+    def __init__(self, config: ArcaConfig) -> None:
+        self._next = config.host_retry_first_ms / 1000
+        self._most = config.host_retry_max_ms / 1000
+        self._conflicts = 0
+        self._told = ""
+
+    def after(self, run: str, error: HostUnavailable | HostRefused) -> float:
+        if isinstance(error, HostUnavailable):
+            pause, self._next = self._next, min(self._next * 2, self._most)
+            return pause
+        if _is_conflict(error) and self._conflicts < CONFLICTS_MAX:
+            self._conflicts += 1
+            return 0.0
+        self._conflicts = 0
+        if self._told != error.message:
+            self._told = error.message
+            logger.error("run %s: the host refuses its state: %s", run, error.message)
+        return REFUSED_SECONDS
+
+
+def _is_conflict(error: Exception) -> bool:
+    """The host has another state of the run than it was taken to have, or none."""
+    return isinstance(error, HostRefused) and error.status in (404, 409)
 
 
 def _report(task: asyncio.Task[None]) -> None:

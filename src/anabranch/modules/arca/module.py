@@ -18,6 +18,7 @@ from anabranch.modules.arca.details import StepDetails
 from anabranch.modules.arca.hosted_runs import HostedRuns
 from anabranch.modules.arca.results import Results
 from anabranch.modules.arca.templates import TemplatesPart
+from anabranch.modules.arca.work.attempts import Attempt
 from anabranch.modules.arca.work.performers import hosted_performers
 from anabranch.modules.kit.composed import ComposedModule
 from anabranch.modules.kit.host import Host
@@ -77,7 +78,7 @@ class ArcaModule(ComposedModule):
         config = config or ArcaConfig()
         details = StepDetails()
         offers = CatalogPart(host=host, catalog=catalog, clock=clock, config=config)
-        self.results = Results(host, self._is_step_open)
+        self.results = Results(host, self._is_attempt_open)
         performers = hosted_performers(
             host=host,
             offers=offers,
@@ -99,8 +100,8 @@ class ArcaModule(ComposedModule):
         self.runs.part.materialise = templates.materialise
         super().__init__(MODULE_ID, [offers, self.results, templates, self.runs], ABOUT)
 
-    def _is_step_open(self, run: str, step: str) -> bool:
-        return self.runs.is_step_open(run, step)
+    def _is_attempt_open(self, attempt: Attempt) -> bool:
+        return self.runs.is_attempt_open(attempt)
 
     async def ready(self) -> bool:
         return self.runs.ready

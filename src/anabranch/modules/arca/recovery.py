@@ -12,27 +12,34 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, StoreError
 from anabranch.modules.arca.config import ArcaConfig
 from anabranch.modules.arca.engine import ArcaEngine
 from anabranch.modules.arca.host_runs import CLOSED_STEPS, HostRuns
 from anabranch.modules.arca.mirror import RunMirror
-from anabranch.modules.arca.starting import begin
-from anabranch.modules.kit.host import HostUnavailable
+from anabranch.modules.arca.starting import Starter
+from anabranch.modules.kit.host import HostRefused, HostUnavailable
 
 logger = logging.getLogger("anabranch.module")
 
 LOST = "definition_lost"
 UNUSABLE = "definition_unusable"
+_NEEDED = {"definition", "input", "digest"}
 
 
 class Recovery:
     def __init__(
-        self, engine: ArcaEngine, runs: HostRuns, mirror: RunMirror, config: ArcaConfig
+        self,
+        engine: ArcaEngine,
+        runs: HostRuns,
+        mirror: RunMirror,
+        starter: Starter,
+        config: ArcaConfig,
     ) -> None:
         self._engine = engine
         self._host = runs
         self._mirror = mirror
+        self._starter = starter
         self._config = config
         self.host_answered = asyncio.Event()
 
@@ -44,30 +51,39 @@ class Recovery:
                 await self._once()
                 return
             except HostUnavailable:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, self._config.host_retry_max_ms / 1000)
+                pass
+            except HostRefused as error:
+                logger.error("the host does not say which runs are active: %s", error.message)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, self._config.host_retry_max_ms / 1000)
 
     async def _once(self) -> None:
         active = await self._host.active()
         self.host_answered.set()
         for snapshot in active:
-            if self._engine.loop.known(snapshot["run_id"]):
-                self._mirror.changed(snapshot["run_id"])
-            else:
-                await self._begin_again(snapshot)
+            try:
+                await self._go_on(snapshot)
+            except HostRefused as error:
+                logger.error("run %s cannot go on: %s", snapshot["run_id"], error.message)
         for head in self._engine.unfinished():
             self._mirror.changed(head.run)
 
-    async def _begin_again(self, snapshot: Mapping[str, Any]) -> None:
+    async def _go_on(self, snapshot: Mapping[str, Any]) -> None:
         run = snapshot["run_id"]
+        if self._engine.loop.known(run):
+            self._mirror.changed(run)
+            return
         kept = await self._host.definition(run)
-        if kept is None:
+        if self._engine.loop.known(run):
+            return  # begun by its caller, who has asked again
+        if kept is None or not kept.keys() >= _NEEDED:
             said = "the module has lost this run, and its definition was not kept"
             await self._give_up(snapshot, LOST, said)
             return
         try:
-            prepared = self._engine.prepared(kept["definition"], kept["input"])
-            await begin(self._engine, prepared, kept["input"], run, kept["digest"])
+            await self._starter.begin_kept(run, kept)
+        except StoreError:
+            raise
         except AnabranchError as error:
             await self._give_up(snapshot, UNUSABLE, f"it cannot be started again: {error.message}")
         else:

@@ -42,9 +42,10 @@ CLOSED, CONFLICT = "step-already-closed", "conflicting-result"
 
 
 class Results:
-    """A part of the module Arca. `is_open` says whether a step of a run can still take a result."""
+    """A part of the module Arca. `is_open` says whether a step is at this attempt, so that it can
+    still take a result for it."""
 
-    def __init__(self, host: Host, is_open: Callable[[str, str], bool]) -> None:
+    def __init__(self, host: Host, is_open: Callable[[Attempt], bool]) -> None:
         self._host = host
         self._is_open = is_open
         self._waiting: dict[tuple[str, str], tuple[Attempt, asyncio.Event]] = {}
@@ -98,10 +99,10 @@ class Results:
             if taken["digest"] == artifact.get("digest"):
                 return {"status": "already-present", "reason": ""}
             return self._refuse(artifact, result, CONFLICT)
-        waiting = self._waiting.get((run, step))
-        if not self._is_open(run, step) or (waiting is not None and waiting[0] != attempt):
+        if not self._is_open(attempt):
             return self._refuse(artifact, result, CLOSED)
-        if waiting is not None:
+        waiting = self._waiting.get((run, step))
+        if waiting is not None and waiting[0] == attempt:
             waiting[1].set()
         return {"status": "accepted", "reason": ""}
 

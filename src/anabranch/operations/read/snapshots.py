@@ -184,12 +184,13 @@ def _step_status(state: State, step: Step, past: _Past) -> str:
         case "failed":
             timed_out = past.fault is not None and past.fault.kind == "step_timeout"
             return "step_timeout" if timed_out else "failed"
-        case "skipped" if past.end != "stopped":  # else it was never begun
+        case "skipped" if past.end != "stopped":
             return "skipped"
-        case "":
-            if not state.finished:
-                return "pending"
-    ends_as = state.status or state.ending  # a step that has ended keeps its word
+    # It was never begun, or stopped with the run: how the run ends says how, and until that is
+    # known nothing is, for a word that was said stays.
+    ends_as = state.status or state.ending
+    if not ends_as or (not past.ending and not state.finished):
+        return "pending"
     return "deadline_exceeded" if ends_as == "deadline_exceeded" else "cancelled"
 
 

@@ -17,6 +17,7 @@ from anabranch.market.node.orders.executions import with_prefix
 from anabranch.modules.arca.config import ArcaConfig
 from anabranch.modules.arca.details import StepDetails
 from anabranch.modules.arca.results import Results
+from anabranch.modules.arca.work.attempts import Attempt
 from anabranch.modules.arca.work.performers import hosted_performers
 from anabranch.modules.kit.host import Host, HostUnavailable
 from anabranch.work.participants.performers import rfc3339
@@ -253,9 +254,9 @@ class Work:
         self.offers = KnownOffers(*offers)
         self.details = StepDetails()
         self.clock = LoopClock()
-        self.open_steps: set[tuple[str, str]] = set()
+        self.open_attempts: set[Attempt] = set()
         host = self.fake.host()
-        self.results = Results(host, lambda run, step: (run, step) in self.open_steps)
+        self.results = Results(host, lambda attempt: attempt in self.open_attempts)
         self.performers: dict[str, Performer] = hosted_performers(
             host=host,
             offers=self.offers,

@@ -71,9 +71,13 @@ class Attempt(NamedTuple):
 
 
 def attempt_of(task: Task) -> Attempt:
-    found = _JOB.fullmatch(task.job)
+    return Attempt(task.run, step_of(task), label_of(task.job, task.tries))
+
+
+def label_of(job: str, tries: int) -> str:
+    found = _JOB.fullmatch(job)
     again = f"r{found.group(1)}" if found is not None and found.group(1) else ""
-    return Attempt(task.run, step_of(task), f"{again}a{task.tries}")
+    return f"{again}a{tries}"
 
 
 def step_of(task: Task) -> str:
