@@ -18,8 +18,8 @@ from anabranch.modules.arca.host_runs import CLOSED_RUNS
 from anabranch.modules.kit.entries import ACCEPTORS
 from anabranch.modules.kit.module import DROP, Module, PeerMessage, reply
 from anabranch.testing.market import LastingModule, ModuleLife, NodeSpec, World, arca
+from modules.arca.work.stage import OFFER, Shop, Sold
 
-from ..work.stage import OFFER, Shop, Sold
 from .cases import (
     AWAY,
     CAPABILITY,

@@ -36,9 +36,9 @@ from anabranch.work.participants.performers import (
 )
 from anabranch.work.participants.rotation import Rotation
 from anabranch.work.port import Parked, Performer, Task
+from modules.arca.work.support import LoopClock
 from virtual import run_virtually
 
-from ..work.support import LoopClock
 from .cases import AWAY, CAPABILITY, EMPTY, SELLING, UNKNOWN, Case, Script, Told
 from .market import ACTOR, DECIDES_SECONDS, WORK_SECONDS, Market, fan_reply
 
