@@ -10,7 +10,7 @@ LOGGERS = (  # all that the package uses
     *("anabranch", "anabranch.engine", "anabranch.work.python", "anabranch.market.directory"),
     *("anabranch.http", "anabranch.ui", "anabranch.access", "anabranch.webhooks"),
     *("anabranch.tracing", "anabranch.worker", "anabranch.store", "anabranch.cluster"),
-    *("anabranch.node", "anabranch.module"),
+    *("anabranch.node", "anabranch.module", "anabranch.testing"),
 )
 
 
