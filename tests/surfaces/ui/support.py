@@ -147,7 +147,7 @@ class Server:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result(120)
+        return future.result(HANG_SECONDS)
 
     def start(self, text: str, given: dict[str, Any] | None = None, **more: Any) -> str:
         """Input that the definition does not know is taken: pages have to show any."""
