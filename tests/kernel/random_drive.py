@@ -7,6 +7,8 @@ from functools import partial
 from random import Random
 from typing import Literal
 
+from msgspec.structs import replace
+
 from anabranch.errors import InputError, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
@@ -23,11 +25,15 @@ from anabranch.kernel.values import (
     TERMINAL,
     Answer,
     ContextPatch,
+    Wait,
     aborted,
     cancels_run,
     failed,
     succeeded,
 )
+from anabranch.net.net import Work
+from anabranch.testing.random.waits import EVENTS, random_wait, signal_for
+from anabranch.work.port import Parked, parked_job
 
 from .loop_reports import loop_answer
 from .random_nets import GATES, random_net
@@ -48,6 +54,7 @@ class Drive:
         self.deepest = 0
         self.refused = 0
         self.kinds: set[str] = set()
+        self.sent = 0
         self.cancelled = False
 
     def to_the_end(self) -> Drive:
@@ -96,10 +103,10 @@ class Drive:
         assert (status in TERMINAL) == state.finished
         if state.finished:
             assert encode_state(self.replayed) == encode_state(state)
-        elif not state.jobs and wake is None and not state.paused:
+        elif not state.busy and wake is None and not state.paused:
             assert status == "waiting", "nothing moves it from inside"
         waiting = explain(self.net, state)
-        assert bool(waiting) != state.finished
+        assert bool(waiting) != state.finished or state.left_behind, "what did not stop is named"
         assert all(one.waits_for and one.since <= self.at for one in waiting)
         summarise(self.net, state)
         self.deepest = max(self.deepest, self._depth())
@@ -141,6 +148,12 @@ class Drive:
             case "scheduled":
                 lease = self.at + self.random.randint(1, 60) if roll < 0.2 else 0
                 self._try(s.JobStart(job.id, job.attempt, "worker", lease))
+            case "running" if self._waits(job) and roll < 0.7:
+                work = self.net.steps[job.step].work
+                assert work is not None
+                self._try(parked_job(job.id, job.attempt, self._wait(work)))
+            case "parked" if job.wait is not None:
+                self._signal(job.wait)
             case "running" if roll < 0.1:
                 until = self.at + 20 if roll < 0.05 else 0
                 memory = {"leg": 1} if self.random.random() < 0.5 else None
@@ -156,6 +169,20 @@ class Drive:
                 self._send(report if roll < 0.4 else s.JobDischarge(job.id))
             case _:
                 self._time_passes()
+
+    def _waits(self, job: Job) -> bool:
+        work = self.net.steps[job.step].work
+        return work is not None and work.wait is not None and job.slot == -1
+
+    def _wait(self, work: Work) -> Parked:
+        memory = {"leg": 1} if self.random.random() < 0.5 else None
+        return replace(random_wait(self.random, work, 10), memory=memory)
+
+    def _signal(self, wait: Wait | None) -> None:
+        """A signal for this wait, or for any; sometimes one that was sent before."""
+        wanted = wait if wait is not None and wait.event else Wait(self.random.choice(EVENTS))
+        self.sent += self.random.random() < 0.9
+        self._try(signal_for(self.random, wanted, self.sent))
 
     def _answer(self, job: Job | None = None) -> Answer:
         roll = self.random.random()
@@ -193,10 +220,17 @@ class Drive:
             lambda: s.Decide(self.random.choice(gates), "ask_again", "alice"),
             lambda: s.PatchContext((ContextPatch(self.random.choice(GATES), True),), "bob"),
             lambda: s.PatchContext((ContextPatch("total", "text", "sum"),), "bob"),
+            lambda: signal_for(self.random, Wait(self.random.choice(EVENTS)), self.sent + 1000),
+            lambda: s.Signal("odd", "nobody waits for this"),
             lambda: s.Pause("bob"),
             lambda: s.Resume("bob"),
             lambda: s.Wake(step=self.random.choice(list(self.net.steps)), payload={"w": 1}),
+            lambda: s.RetryNow(self.random.choice(list(self.net.steps)), actor="bob"),
         ]
+        waiting = [job for job in self.state.jobs.values() if job.phase == "backoff"]
+        choices += [partial(s.RetryNow, job.step, job.token, "bob") for job in waiting[:3]]
+        if self.random.random() < 0.1:
+            choices.append(self._skip)
         for loop in self.state.loops:
             choices.append(partial(s.TuneLoop, loop, self.random.randint(1, 5)))
         if self.state.loops and self.random.random() < 0.05:
@@ -204,6 +238,15 @@ class Drive:
         if self.random.random() < 0.03:
             choices = [lambda: s.Cancel("bob")]
         self._try(self.random.choice(choices)())
+
+    def _skip(self) -> s.Skip:
+        """Of some step run, or of a step where there may be none or several."""
+        names, tokens = list(self.net.steps), list(self.state.tokens.values())
+        answered = self.random.random() < 0.5
+        if tokens and self.random.random() < 0.7:
+            one = self.random.choice(tokens)
+            return s.Skip(one.step, one.id, "bob", "in the way", answered, {"given": one.id})
+        return s.Skip(self.random.choice(names), actor="bob", answered=answered)
 
     def _verdict(self) -> Literal["fulfil", "reject"]:
         return "fulfil" if self.random.random() < 0.7 else "reject"
@@ -218,6 +261,7 @@ class Drive:
                     s.JobReport(job, attempt, self._answer()),
                     s.JobPark(job, attempt),
                     s.JobLose(job, attempt),
+                    s.JobLate(job, attempt, "worker", "ok"),
                     s.JobExtend(job, attempt, self.at + 10),
                     s.JobProgress(job, attempt, 1),
                     s.JobDischarge(job),
@@ -226,6 +270,9 @@ class Drive:
                     s.PatchContext((ContextPatch("", 1),)),
                     s.PatchContext(()),
                     s.Wake(token=99),
+                    s.RetryNow("nowhere"),
+                    s.Skip("nowhere"),
+                    s.Skip(self.net.entry, token=99_999),
                     s.Tick(),
                 )
             )
@@ -253,6 +300,10 @@ class Drive:
 
     def _finish(self, job: Job) -> None:
         match job.phase:
+            case "parked" if job.wait is not None and job.wait.event and not job.due:
+                self._signal(job.wait)
+            case "parked" if job.wait is not None:
+                self._on_time()
             case "scheduled":
                 self._send(s.JobStart(job.id, job.attempt, "worker"))
             case "running" | "parked":

@@ -32,6 +32,7 @@ from anabranch.net.net import (
     Work,
 )
 from anabranch.testing.random.arca import soliciting, with_room
+from anabranch.testing.random.waits import waiting
 
 from .nets import Fn, Wrong, ctx
 
@@ -51,7 +52,7 @@ class RandomNet:
 
     def net(self) -> Net:
         steps = {
-            name: soliciting(self.seed, self._step(number, name), 10)
+            name: waiting(self.seed, soliciting(self.seed, self._step(number, name), 10))
             for number, name in enumerate(self.names)
         }
         final = None

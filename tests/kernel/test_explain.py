@@ -45,7 +45,14 @@ def test_a_finished_or_unstarted_run_waits_for_nothing() -> None:
 def test_a_scheduled_job_waits_for_a_worker() -> None:
     run = Run(net(step("a")))
     assert only(run) == Unfinished(
-        "job", "1.0", "a", "a free worker (attempt 1)", START, None, named("the engine")
+        "job",
+        "1.0",
+        "a",
+        "a free worker (attempt 1)",
+        START,
+        None,
+        named("the engine"),
+        queued=True,
     )
 
 
@@ -66,6 +73,7 @@ def test_a_scheduled_job_of_a_paused_run_waits_for_the_resume() -> None:
         (Mover("resume", "run"),),
     )
     assert job.waits_for == "the run to be resumed (attempt 1)"
+    assert job.movers == (Mover("resume", "run"),), "a worker would get nothing"
 
 
 def test_a_running_job_waits_for_its_work_until_its_first_limit() -> None:
@@ -73,7 +81,7 @@ def test_a_running_job_waits_for_its_work_until_its_first_limit() -> None:
     run.at = 1_200
     run.begin("a", worker="w7", lease_until=1_300)
     assert only(run) == Unfinished(
-        "job", "1.0", "a", "its work (attempt 1)", 1_200, 1_300, named("w7")
+        "job", "1.0", "a", "its work (attempt 1)", 1_200, 1_300, named("w7"), at_work=True
     )
 
 
@@ -199,7 +207,7 @@ def test_an_open_fan_counts_its_answers_and_lists_its_jobs() -> None:
     assert fan == Unfinished(
         "gather", "f1", "ask", "answers: 1 of 3 in (x), 2 needed, 0 lost, 2 open (y, z)",
         START, START + 900,
-        named("its jobs"),
+        named("y", "z"),
     )  # fmt: skip
     assert [job.id for job in jobs] == ["1.1", "1.2"]
 
@@ -207,8 +215,9 @@ def test_an_open_fan_counts_its_answers_and_lists_its_jobs() -> None:
 def test_a_deadline_is_named() -> None:
     run = Run(net(step("a"), policy=RunPolicy(deadline_ms=4_000)))
     assert explained(run)[0] == Unfinished(
-        "run", "run", "", "its end, before the deadline", START, START + 4_000, named("time")
-    )
+        "run", "run", "", "its end, before the deadline", START, START + 4_000, named("time"),
+        at_work=True,
+    )  # fmt: skip
 
 
 def test_an_open_fan_says_who_answered_who_was_lost_and_why_and_who_is_out() -> None:

@@ -189,8 +189,67 @@ def test_lost_workers_have_a_limit_of_their_own_and_restarts_do_not_count_for_it
         run.tick(run.at + 100)
     assert run.status == "failed"
     assert run.state.problem is not None
-    message = "2 workers were lost with it; the limit max_job_retries is 1"
+    message = "2 workers were lost with it, the last one by: its lease ran out; "
+    message += "the limit max_job_retries is 1"
     assert run.state.problem.message == message
+
+
+def test_the_time_of_a_queued_job_runs_from_when_it_has_begun() -> None:
+    run = one(Work("test", timeout_ms=100))
+    run.send(s.JobStart("1.0", 1, "w", run.at + 1000, queued=True))
+    run.tick(run.at + 500)
+    assert run.job("a").phase == "running"
+    run.send(s.JobExtend("1.0", 1, run.job("a").lease, began=True))
+    assert run.job("a").until == run.at + 100
+    run.send(s.JobExtend("1.0", 1, run.job("a").lease, began=True))  # said twice
+    assert len(run.of_kind(e.JobExtended)) == 1
+    run.tick(run.at + 100)
+    assert run.of_kind(e.JobTimedOut)
+
+
+def test_a_job_without_a_limit_of_time_costs_no_event_when_it_begins() -> None:
+    run = one()
+    run.send(s.JobStart("1.0", 1, "w", run.at + 1000, queued=True))
+    run.send(s.JobExtend("1.0", 1, run.job("a").lease, began=True))
+    assert run.of_kind(e.JobExtended) == []
+
+
+def test_a_late_result_of_a_lost_attempt_is_recorded_and_changes_nothing_else() -> None:
+    run = Run(chain(2))
+    run.begin("s0")
+    run.send(s.JobLose("1.0", 1, "crash"))
+    before = run.job("s0").attempt, run.job("s0").phase, run.state.busy
+    run.send(s.JobLate("1.0", 1, "w1", "ok"))
+    assert (run.job("s0").attempt, run.job("s0").phase, run.state.busy) == before
+    run.done("s0")
+    run.send(s.JobLate("1.0", 1, "w1", "error"))
+    assert run.of_kind(e.JobLate) == [
+        e.JobLate("1.0", 1, "w1", "ok"),
+        e.JobLate("1.0", 1, "w1", "error"),
+    ]
+    run.done("s1")
+    assert run.status == "completed"
+    run.refuses(s.JobLate("1.0", 1), "run_finished")
+
+
+def test_a_late_result_of_an_attempt_that_timed_out_is_recorded() -> None:
+    run = one(Work("test", timeout_ms=100, retry=Retry(2, 50)))
+    run.begin("a")
+    run.tick(run.at + 100)
+    run.send(s.JobLate("1.0", 1, "w1", "ok"))
+    assert run.job("a").phase == "backoff"
+
+
+def test_what_is_not_late_is_not_recorded_as_late() -> None:
+    run = Run(chain(2))
+    run.refuses(s.JobLate("1.0", 1), "not_late")  # it has not begun
+    run.begin("s0")
+    run.refuses(s.JobLate("1.0", 1), "not_late")
+    run.refuses(s.JobLate("1.0", 2), "unknown_attempt")
+    run.refuses(s.JobLate("1.0", 0), "unknown_attempt")
+    run.refuses(s.JobLate("7.0", 1), "unknown_job")
+    run.refuses(s.JobLate("", 1), "unknown_job")
+    run.refuses(s.JobLate("x.0", 1), "unknown_job")
 
 
 def test_a_lease_that_runs_out_loses_the_job() -> None:

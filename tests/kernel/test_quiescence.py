@@ -353,12 +353,15 @@ def test_the_summary_of_a_run_is_what_the_command_line_prints() -> None:
     assert summarise(run.net, run.state) == {
         "run": "run", "name": "test", "dialect": "test", "status": "failed", "result": None,
         "steps": {
-            "a": {"runs": 1, "status": "done", "statuses": ["done"], "result": 1},
-            "b": {"runs": 1, "status": "failed", "statuses": ["failed"], "result": None},
+            "a": {"runs": 1, "status": "done", "statuses": ["done"], "result": 1, "state": "done"},
+            "b": {"runs": 1, "status": "failed", "statuses": ["failed"], "result": None,
+                  "state": "failed"},
         },
         "joins": [],
         "problem": {"code": "boom", "message": "b went wrong"},
         "problems": 1,
+        "tolerated": 0,
+        "handled": 0,
         "failures": [{"step": "b", "kind": "boom", "code": "boom", "message": "b went wrong"}],
     }  # fmt: skip
 

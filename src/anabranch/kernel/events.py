@@ -8,18 +8,18 @@ their meaning. What can be worked out from the state is not repeated in an event
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
 
 from anabranch.kernel.tracker import Shard
-from anabranch.kernel.values import Answer, Cause, ContextPatch, Ending, Fault
+from anabranch.kernel.values import Answer, Cause, ContextPatch, Ending, Fault, KeyLimit, Wait
 from anabranch.literals import Reducer
 from anabranch.net.net import GatherRule
 
 
-class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    pass
+class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False): ...
 
 
 # -- the run ---------------------------------------------------------------------------------
@@ -41,6 +41,17 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
     begun_by: str = ""  # the run whose task began it, also where that does not wait for it
     depth: int = 0  # of a child: how many runs above it began one another
     started_with: Mapping[str, str] = {}  # parts of its engine, as hints for the next one
+    priority: int = 0  # where its jobs or itself wait with others: the highest goes first
+    held: Sequence[str] = ()  # of a child: keys of limits whose places the runs above it have
+
+
+class RunQueued(_Event, frozen=True, tag="run.queued"):
+    limits: Sequence[KeyLimit]  # it waits for a place under each; nothing of it begins before
+    entry: str = ""  # the step it will begin at, where that is not the entry of the net
+
+
+class RunAdmitted(_Event, frozen=True, tag="run.admitted"):
+    deadline: int = 0  # it begins: its time runs from here
 
 
 class RunPaused(_Event, frozen=True, tag="run.paused"):
@@ -132,6 +143,24 @@ class TokenRetrying(_Event, frozen=True, tag="token.retrying"):
     reason: str = ""
 
 
+class TokenRetriedNow(_Event, frozen=True, tag="token.retried_now"):
+    """An operator ended the wait before the next try; the try itself follows."""
+
+    token: int
+    actor: str
+    reason: str = ""
+
+
+class TokenSkipped(_Event, frozen=True, tag="token.skipped"):
+    """An operator ended the step run without its work, which is told to stop where it runs."""
+
+    token: int
+    actor: str
+    reason: str = ""
+    answered: bool = False  # with a result in the place of its own: the step run counts as done
+    result: Any = None
+
+
 class TokenAnswered(_Event, frozen=True, tag="execution.completed"):
     """The work of the step is done; whether the task is, is another question."""
 
@@ -204,6 +233,7 @@ class JobStarted(_Event, frozen=True, tag="job.started"):
 class JobExtended(_Event, frozen=True, tag="job.extended"):
     job: str
     lease: int
+    until: int = 0  # the time of the attempt runs until then, from here on
 
 
 class JobProgressed(_Event, frozen=True, tag="job.progressed"):
@@ -220,6 +250,7 @@ class JobParked(_Event, frozen=True, tag="job.parked"):
     ticket: str
     until: int = 0
     memory: Any = None  # where the work stood; it goes on from there
+    wait: Wait | None = None  # what ends the wait, where nobody outside is asked
 
 
 class JobContinued(_Event, frozen=True, tag="job.continued"):
@@ -266,6 +297,15 @@ class JobLost(_Event, frozen=True, tag="job.lost"):
     reason: str
     counted: bool = True
     worker: bool = False  # the worker that had it is gone, not the engine
+
+
+class JobLate(_Event, frozen=True, tag="job.late"):
+    """The result of an attempt that was given up before: recorded, and nothing else."""
+
+    job: str
+    attempt: int
+    worker: str
+    outcome: str
 
 
 class JobCancelling(_Event, frozen=True, tag="job.cancelling"):
@@ -411,6 +451,38 @@ class LoopSettled(_Event, frozen=True, tag="loop.settled"):
     reason: str = ""
 
 
+# -- signals ---------------------------------------------------------------------------------
+
+
+class SignalReceived(_Event, frozen=True, tag="signal.received"):
+    """It is kept until a wait takes it, its time is over or the run ends."""
+
+    signal: str  # its id
+    name: str
+    payload: Any
+    actor: str = ""
+    expires: int = 0  # 0 is never
+    digest: str = ""  # of name and payload: another signal under this id is told apart
+    size: int = 0  # bytes of the payload as it is recorded
+
+
+class SignalTaken(_Event, frozen=True, tag="signal.taken"):
+    signal: str
+    job: str
+
+
+class SignalExpired(_Event, frozen=True, tag="signal.expired"):
+    signal: str
+
+
+class SignalUnmatched(_Event, frozen=True, tag="signal.unmatched"):
+    """The filter of a wait failed for this signal, which is taken as: it does not match."""
+
+    signal: str
+    job: str
+    reason: str
+
+
 # -- gates -----------------------------------------------------------------------------------
 
 
@@ -443,6 +515,8 @@ class GateAskedAgain(_Event, frozen=True, tag="gate.asked_again"):
 
 Event = (
     RunStarted
+    | RunQueued
+    | RunAdmitted
     | RunPaused
     | RunResumed
     | RunEnding
@@ -456,6 +530,8 @@ Event = (
     | TokenWoken
     | TokenTimed
     | TokenRetrying
+    | TokenRetriedNow
+    | TokenSkipped
     | TokenAnswered
     | TaskJudged
     | TokenReleased
@@ -473,6 +549,7 @@ Event = (
     | JobRetrying
     | JobTimedOut
     | JobLost
+    | JobLate
     | JobCancelling
     | JobDischarged
     | GatherOpened
@@ -488,13 +565,17 @@ Event = (
     | LoopStopped
     | LoopTuned
     | LoopSettled
+    | SignalReceived
+    | SignalTaken
+    | SignalExpired
+    | SignalUnmatched
     | GateOpened
     | GateAskedAgain
     | GateDecided
 )
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(list[Event])
+_decoder = cache(lambda: msgspec.json.Decoder(list[Event]))  # takes long: made with the first use
 
 
 def encode_events(events: Sequence[Event]) -> bytes:
@@ -502,7 +583,7 @@ def encode_events(events: Sequence[Event]) -> bytes:
 
 
 def decode_events(row: bytes) -> list[Event]:
-    return _decoder.decode(row)
+    return _decoder().decode(row)
 
 
 def kind_of(event: Event) -> str:

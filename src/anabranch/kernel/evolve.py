@@ -26,6 +26,7 @@ from anabranch.kernel.evolve_jobs import (
     job_continued,
     job_discharged,
     job_extended,
+    job_late,
     job_lost,
     job_parked,
     job_progressed,
@@ -50,6 +51,13 @@ from anabranch.kernel.evolve_loops import (
     shard_closed,
 )
 from anabranch.kernel.evolve_provenance import track
+from anabranch.kernel.evolve_signals import (
+    signal_expired,
+    signal_received,
+    signal_taken,
+    signal_unmatched,
+    signals_dropped,
+)
 from anabranch.kernel.evolve_tokens import (
     task_judged,
     token_admitted,
@@ -60,7 +68,9 @@ from anabranch.kernel.evolve_tokens import (
     token_held,
     token_queued,
     token_released,
+    token_retried_now,
     token_retrying,
+    token_skipped,
     token_slept,
     token_timed,
     token_woken,
@@ -108,7 +118,22 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
     if event.reuse:
         state.reuse = {key: list(answers) for key, answers in event.reuse.items()}
         state.provenance = Provenance()
+    state.priority = event.priority
+    state.held_above = list(event.held)
     state.scopes[ROOT_SCOPE] = Scope(ROOT_SCOPE)
+    if event.deadline:
+        state.deadline = event.deadline
+        state.timers.set("deadline", event.deadline)
+
+
+def _run_queued(state: State, event: e.RunQueued, at: int) -> None:
+    state.queued_for_place = True
+    state.limits = list(event.limits)
+    state.entry = event.entry
+
+
+def _run_admitted(state: State, event: e.RunAdmitted, at: int) -> None:
+    state.queued_for_place = False
     if event.deadline:
         state.deadline = event.deadline
         state.timers.set("deadline", event.deadline)
@@ -148,6 +173,8 @@ def _run_finished(state: State, event: e.RunFinished, at: int) -> None:
     state.provenance = None
     state.timers.drop("deadline")
     state.timers.drop("abandon")
+    if state.signals:
+        signals_dropped(state, at)
 
 
 def _context_patched(state: State, event: e.ContextPatched, at: int) -> None:
@@ -177,10 +204,12 @@ def _loop_cut(state: State, event: e.LoopCut, at: int) -> None:
 
 def _shard_scheduled(state: State, event: e.ShardScheduled, at: int) -> None:
     token = state.tokens[event.token]
-    shard_begun(state.loops[token.loop], event.job, event.shard)
+    tracker = state.loops[token.loop]
+    shard_begun(tracker, event.job, event.shard)
     state.looped[token.loop].scheduled_seq = state.seq + 1
     job = new_job(state, event.job, event.token, event.shard.number, at)
-    queue_time_runs(state, job, at)
+    if tracker.queue_ttl:
+        queue_time_runs(state, job, at)
 
 
 def _shard_closed(state: State, event: e.ShardClosed, at: int) -> None:
@@ -227,6 +256,8 @@ def _gate_decided(state: State, event: e.GateDecided, at: int) -> None:
 
 _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.RunStarted: _run_started,
+    e.RunQueued: _run_queued,
+    e.RunAdmitted: _run_admitted,
     e.RunPaused: _run_paused,
     e.RunResumed: _run_resumed,
     e.RunEnding: _run_ending,
@@ -240,6 +271,8 @@ _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.TokenWoken: token_woken,
     e.TokenTimed: token_timed,
     e.TokenRetrying: token_retrying,
+    e.TokenRetriedNow: token_retried_now,
+    e.TokenSkipped: token_skipped,
     e.TokenAnswered: token_answered,
     e.TaskJudged: task_judged,
     e.TokenReleased: token_released,
@@ -257,6 +290,7 @@ _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.JobRetrying: job_retrying,
     e.JobTimedOut: job_timed_out,
     e.JobLost: job_lost,
+    e.JobLate: job_late,
     e.JobCancelling: job_cancelling,
     e.JobDischarged: job_discharged,
     e.GatherOpened: gather_opened,
@@ -272,6 +306,10 @@ _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.LoopStopped: loop_stopped,
     e.LoopTuned: loop_tuned,
     e.LoopSettled: loop_settled,
+    e.SignalReceived: signal_received,
+    e.SignalTaken: signal_taken,
+    e.SignalExpired: signal_expired,
+    e.SignalUnmatched: signal_unmatched,
     e.GateOpened: _gate_opened,
     e.GateDecided: _gate_decided,
     e.GateAskedAgain: _gate_asked_again,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from anabranch.kernel import events as e
 from anabranch.kernel.evolve_loops import job_given_up, note_stars, queue_time_runs
-from anabranch.kernel.state import FAULTS_KEPT, Job, JobPhase, State, StepTally, Token, TokenPhase
-from anabranch.kernel.values import Answer
+from anabranch.kernel.state import FAULTS_KEPT, Job, JobPhase, State, Token, TokenPhase
+from anabranch.kernel.values import Answer, Wait
 
 PLAIN, CUT = -1, -2  # slots of jobs that fill none
 
@@ -20,15 +20,9 @@ def enter(state: State, token: Token, phase: TokenPhase, at: int) -> None:
     phases[phase] = phases.get(phase, 0) + 1
     token.phase = phase
     token.since = at
-    list_status(state.steps[token.step], token.ordinal, phase)
-
-
-def list_status(tally: StepTally, ordinal: int, status: str) -> bool:
-    """Say how a run of the step is; false where it is so old that the list has dropped it."""
-    at = ordinal - tally.dropped
-    if at >= 0:
-        tally.statuses[at] = status
-    return at >= 0
+    tally = state.steps[token.step]
+    if token.ordinal >= tally.dropped:  # or it is so old that the list has dropped it
+        tally.statuses[token.ordinal - tally.dropped] = phase
 
 
 def drop_answered(state: State, token: Token) -> None:
@@ -109,8 +103,12 @@ def job_started(state: State, event: e.JobStarted, at: int) -> None:
 
 
 def job_extended(state: State, event: e.JobExtended, at: int) -> None:
-    state.jobs[event.job].lease = event.lease
+    job = state.jobs[event.job]
+    job.lease = event.lease
     state.timers.set(f"lease:{event.job}", event.lease)
+    if event.until:
+        job.until = event.until
+        state.timers.set(f"job:{event.job}", event.until)
 
 
 def job_progressed(state: State, event: e.JobProgressed, at: int) -> None:
@@ -125,12 +123,36 @@ def job_parked(state: State, event: e.JobParked, at: int) -> None:
     if job.lease:
         job.lease = 0
         state.timers.drop(f"lease:{job.id}")
-    if event.until and event.memory is not None:  # the time of this wait, not of the whole job
+    if event.wait is not None:
+        _wait_begins(state, job, event)
+    elif event.until and event.memory is not None:  # the time of this wait, not of the whole job
         job.due = event.until
         state.timers.set(f"wait:{job.id}", event.until)
     elif event.until:
         job.until = event.until
         state.timers.set(f"job:{job.id}", event.until)
+
+
+def _wait_begins(state: State, job: Job, event: e.JobParked) -> None:
+    """The limit of the job is one of work: while it waits for time or a signal it does not run."""
+    job.wait = event.wait
+    if job.until:
+        job.until = 0
+        state.timers.drop(f"job:{job.id}")
+    if event.until:
+        job.due = event.until
+        state.timers.set(f"wait:{job.id}", event.until)
+    if event.wait is not None and event.wait.event:
+        state.waits.setdefault(event.wait.event, {})[job.id] = True
+
+
+def _wait_ends(state: State, job: Job, wait: Wait) -> None:
+    job.wait = None
+    if wait.event:
+        waiting = state.waits[wait.event]
+        del waiting[job.id]
+        if not waiting:
+            del state.waits[wait.event]
 
 
 def job_continued(state: State, event: e.JobContinued, at: int) -> None:
@@ -147,6 +169,8 @@ def job_continued(state: State, event: e.JobContinued, at: int) -> None:
 
 def off_worker(state: State, job: Job) -> None:
     """Nobody works on it now: its lease and timeout no longer run."""
+    if job.wait is not None:
+        _wait_ends(state, job, job.wait)
     if job.phase == "parked" and job.due:
         job.due = 0
         state.timers.drop(f"wait:{job.id}")
@@ -168,9 +192,12 @@ def job_reported(state: State, event: e.JobReported, at: int) -> None:
     else:
         job.failures += event.answer.status == "error"
     off_worker(state, job)
-    turn_to(state, job, "answered", at)
+    state.busy += job.phase == "parked"
+    job.phase = "answered"
+    job.since = at
     job.answer = event.answer
-    note_stars(state, job.step, event.answer.redacted)
+    if event.answer.redacted:
+        note_stars(state, job.step, event.answer.redacted)
     job.memory = job.heard = job.progress = None
     answer_plain(state, job)
 
@@ -227,6 +254,10 @@ def job_lost(state: State, event: e.JobLost, at: int) -> None:
     turn_to(state, job, "answered", at)
     job.losses += event.counted
     job.workers_lost += event.counted and event.worker
+
+
+def job_late(state: State, event: e.JobLate, at: int) -> None:
+    """Changes nothing: the attempts that count have been counted."""
 
 
 def job_cancelling(state: State, event: e.JobCancelling, at: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from anabranch.kernel.tracker import (
     UNKNOWN,
     ItemFailure,
     Shard,
+    ShardReport,
     Tracker,
     add_range,
     fan_in,
@@ -153,25 +154,36 @@ def shard_closed(state: State, event: e.ShardClosed, answer: Answer | None) -> N
         _all_failed(tracker, shard, event)
         return
     report = answer.shard
-    again = set(event.again)
-    final = [failure for failure in report.failed if failure.index not in again]
     tracker.succeeded += report.succeeded
-    tracker.failed += len(final)
-    tracker.failures.extend(final[: max(0, FAILURES_KEPT - len(tracker.failures))])
     tracker.busy_milliseconds += report.milliseconds
-    begun = shard.size - len(report.unbegun)
-    tracker.shard_size = size_after(tracker, begun, report.milliseconds)
-    if again:
-        _once_more(tracker, shard, tuple(event.again))
-    if report.unbegun:
-        _put_back(tracker, shard, report.unbegun)
-    _mark_done(tracker, shard, again.union(report.unbegun))
+    if tracker.automatic:
+        begun = shard.size - len(report.unbegun)
+        tracker.shard_size = size_after(tracker, begun, report.milliseconds)
+    if report.failed or report.unbegun or event.again or shard.only:
+        _some_ended_well(tracker, shard, report, event.again)
+    else:
+        add_range(tracker.done, shard.first, shard.first + shard.count)
     for key, value in report.shared.items():
         fold(tracker.shared, key, value, tracker.reducers.get(key, "set"))
     # The results of a fan-out stay in the log: a state that grew with its items would be snapshot
     # again and again.
     if tracker.keep_results and tracker.mode == "local" and answer.result is not None:
         tracker.parts.append((shard.first, answer.result))
+
+
+def _some_ended_well(
+    tracker: Tracker, shard: Shard, report: ShardReport, once_more: Sequence[int]
+) -> None:
+    """Not all items of the shard did, or not all of them were out."""
+    again = set(once_more)
+    final = [failure for failure in report.failed if failure.index not in again]
+    tracker.failed += len(final)
+    tracker.failures.extend(final[: max(0, FAILURES_KEPT - len(tracker.failures))])
+    if again:
+        _once_more(tracker, shard, tuple(once_more))
+    if report.unbegun:
+        _put_back(tracker, shard, report.unbegun)
+    _mark_done(tracker, shard, again.union(report.unbegun))
 
 
 def _once_more(tracker: Tracker, shard: Shard, only: tuple[int, ...]) -> None:

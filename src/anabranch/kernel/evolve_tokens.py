@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.kernel import events as e
 from anabranch.kernel.evolve_gathers import drop_empty
-from anabranch.kernel.evolve_jobs import drop_answered, enter, list_status
+from anabranch.kernel.evolve_jobs import drop_answered, enter
 from anabranch.kernel.evolve_loops import loop_gone
 from anabranch.kernel.gather import combine
 from anabranch.kernel.state import (
@@ -16,7 +16,7 @@ from anabranch.kernel.state import (
     StepTally,
     Token,
 )
-from anabranch.kernel.values import ENDINGS, Fault
+from anabranch.kernel.values import ENDINGS, Answer, Fault
 
 
 def token_created(state: State, event: e.TokenCreated, at: int) -> None:
@@ -168,8 +168,17 @@ def token_finished(state: State, event: e.TokenFinished, at: int) -> None:
     state.queued.pop(token.id, None)
     del state.tokens[event.token]
     tally = state.steps[token.step]
-    if not list_status(tally, token.ordinal, event.ending):
+    if token.ordinal >= tally.dropped:
+        tally.statuses[token.ordinal - tally.dropped] = event.ending
+    else:
         tally.earlier[event.ending] = tally.earlier.get(event.ending, 0) + 1
+    if event.ending == "done" and event.outcome != "ok":
+        tally.outcome = event.outcome
+        tally.by_error = token.answer.by_error if token.answer is not None else ""
+    elif event.ending == "skipped" and _is_tolerated(state, token, event):
+        tally.outcome, tally.by_error = "", event.fault.message if event.fault is not None else ""
+    elif tally.outcome or tally.by_error:
+        tally.outcome = tally.by_error = ""
     scope = state.scopes[token.scope]
     del scope.members[token.id]
     if scope.live[token.step] == 1:
@@ -182,7 +191,8 @@ def token_finished(state: State, event: e.TokenFinished, at: int) -> None:
         state.gathers.pop(token.gather, None)
         if scope.barriers.get(token.step) == token.id:
             del scope.barriers[token.step]
-    drop_empty(state, scope)
+    if scope.closed:
+        drop_empty(state, scope)
     if token.until:
         state.timers.drop(f"step:{token.id}")
     if token.phase == "sleeping":
@@ -212,6 +222,12 @@ def _keep_result(state: State, token: Token, event: e.TokenFinished) -> None:
 def _count(state: State, token: Token, event: e.TokenFinished) -> None:
     counts = state.counts
     counts.finished += 1
+    if event.end in ("leaf", "no_match") or event.handed is not None:
+        counts.branch_ends += 1
+    if event.ending == "done":
+        if token.loop or (token.answer is not None and token.answer.by_error):
+            counts.tolerated += _is_tolerated(state, token, event)
+        return
     if event.ending == "aborted":
         counts.aborted += 1
     elif event.ending == "failed" and token.via != "final":
@@ -220,9 +236,8 @@ def _count(state: State, token: Token, event: e.TokenFinished) -> None:
         counts.handled += event.end == ""
         counts.timed_out += timed_out
         counts.timed_out_handled += timed_out and event.end == ""
-    if event.end in ("leaf", "no_match") or event.handed is not None:
-        counts.branch_ends += 1
     counts.problems += _is_problem(token, event)
+    counts.tolerated += _is_tolerated(state, token, event)
 
 
 def _is_problem(token: Token, event: e.TokenFinished) -> bool:
@@ -236,6 +251,37 @@ def _is_problem(token: Token, event: e.TokenFinished) -> bool:
     if event.ending == "aborted":
         return token.scope == ROOT_SCOPE
     return event.ending == "failed" and bool(event.end)
+
+
+def _is_tolerated(state: State, token: Token, event: e.TokenFinished) -> bool:
+    """It did not do all that it should, and a policy lets the run go on as if it had.
+
+    An abort inside the scope of a join, a failure that counts as skipped, a no that comes from an
+    error, and a loop of which items failed.
+    """
+    if event.end == "killed":
+        return False
+    match event.ending:
+        case "aborted":
+            return token.scope != ROOT_SCOPE
+        case "skipped":
+            return event.fault is not None and event.fault.kind != "skipped"
+        case "done":
+            by_error = token.answer is not None and bool(token.answer.by_error)
+            record = state.looped.get(token.loop)
+            return by_error or (record is not None and record.failed > 0)
+        case _:
+            return False
+
+
+def token_retried_now(state: State, event: e.TokenRetriedNow, at: int) -> None:
+    """Who asked for it; what follows from it are events of its own."""
+
+
+def token_skipped(state: State, event: e.TokenSkipped, at: int) -> None:
+    token = state.tokens[event.token]
+    token.answer = Answer(status="ok", result=event.result) if event.answered else None
+    token.fanin = None
 
 
 def _keep_fault(state: State, token: Token, event: e.TokenFinished, fault: Fault) -> None:

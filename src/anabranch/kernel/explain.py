@@ -18,12 +18,17 @@ from anabranch.kernel.gates import source_of
 from anabranch.kernel.gather import needed
 from anabranch.kernel.jobs import pool_of_job
 from anabranch.kernel.state import Gather, Job, State, Token
+from anabranch.kernel.values import Wait
 from anabranch.net.net import Net
 from anabranch.net.reach import reachability
+from anabranch.net.waits import waits_of
 
 M = TypeVar("M")  # who can move it, as the kernel says it or in words
 
 FEW = 5  # names before they are only counted
+REASON_LETTERS = 300
+#: How many tokens, jobs and gates of a run a reason is looked for among, however many it has.
+LOOKED_AT = 32
 PROGRESS_SHOWN = 200  # characters
 
 
@@ -39,9 +44,10 @@ class SlotState(msgspec.Struct, frozen=True, omit_defaults=True):
 class Mover(msgspec.Struct, frozen=True):
     """Who or what can move it: a party or a thing by its name, or a verb of the operator."""
 
-    verb: Literal["", "resume", "patch", "decide", "wake", "worker"]
+    verb: Literal["", "resume", "patch", "decide", "wake", "worker", "signal"]
     target: str  # without a verb the name; else the run, or the pool that a worker serves
-    arguments: tuple[str, ...] = ()  # decide: the gate and the answer to it; wake: the token
+    #: decide: the gate and the answer to it; wake: the token; signal: its name
+    arguments: tuple[str, ...] = ()
 
 
 class UnfinishedFields(msgspec.Struct, Generic[M], frozen=True):
@@ -54,6 +60,8 @@ class UnfinishedFields(msgspec.Struct, Generic[M], frozen=True):
     movers: tuple[M, ...] = ()
     slots: tuple[SlotState, ...] = ()  # of a join
     pool: str = ""  # of a job that waits for a worker from outside
+    at_work: bool = False  # it waits for nothing but its own work, which is being done
+    queued: bool = False  # it could be done now, and nobody has taken it yet
 
 
 class Unfinished(UnfinishedFields[Mover], frozen=True):
@@ -71,7 +79,132 @@ def explain(net: Net, state: State) -> list[Unfinished]:
     left = _left_behind(state)
     if state.finished:
         return left
-    return [*_run(state), *_tokens(net, state), *_orphans(net, state), *left]
+    found = [*_run(state), *_tokens(net, state), *_orphans(net, state), *left]
+    return [_standing(state, one) for one in found]
+
+
+def _standing(state: State, one: Unfinished) -> Unfinished:
+    if _is_at_work(state, one):
+        return replace(one, at_work=True)
+    return replace(one, queued=True) if _is_queued(state, one) else one
+
+
+def _is_queued(state: State, one: Unfinished) -> bool:
+    """No worker has it; no worker gets anything of a paused run."""
+    match one.what:
+        case "job":
+            return state.jobs[one.id].phase == "scheduled" and not state.paused
+        case "loop":
+            jobs = (state.jobs.get(job) for job in state.loops[one.id].in_flight)
+            return not state.paused and any(
+                job is not None and job.phase == "scheduled" for job in jobs
+            )
+        case "token":
+            return state.tokens[int(one.id)].phase == "queued"
+        case _:
+            return False
+
+
+def reason_of(net: Net, state: State) -> str:
+    """Why the run stands as it does, in one line: what it waits for, its problem, or both."""
+    waits = "" if state.finished else _first_wait(net, state)
+    return _one_line("; ".join(filter(None, (waits, _first_fault(state)))))
+
+
+def trouble_of(state: State) -> str:
+    """The first thing that did not end as it should, in one line; "" where all did."""
+    return _one_line(_first_fault(state))
+
+
+def _one_line(text: str) -> str:
+    shown = "".join(c if c.isprintable() else " " for c in text[: 4 * REASON_LETTERS])
+    line = " ".join(shown.split())
+    return line if len(line) <= REASON_LETTERS else f"{line[: REASON_LETTERS - 1]}…"
+
+
+def _first_fault(state: State) -> str:
+    """What the run failed of, or the first thing in it that did not end as it should."""
+    fault = state.problem or state.unhandled
+    if fault is None and state.counts.problems + state.counts.tolerated == 0:
+        return ""
+    if fault is None and (tolerated := _first_tolerated(state)):
+        return tolerated
+    if fault is None and state.faults:
+        fault = state.faults[0][1]
+    if fault is None:
+        return ""
+    step = next((step for step, one in state.faults if one == fault), "")
+    return f"{step}: {fault.message}" if step else fault.message
+
+
+def _first_tolerated(state: State) -> str:
+    """A no or a skip that comes from an error, or a loop of which items failed."""
+    for name, tally in state.steps.items():
+        if tally.by_error:
+            return f"{name}: {tally.by_error}"
+    for record in state.looped.values():
+        if record.failed:
+            return f"{record.step}: {record.failed:,} of {record.total:,} items failed"
+    return ""
+
+
+def _first_wait(net: Net, state: State) -> str:
+    """People first, then what comes from outside, then time; nothing while work is being done."""
+    for one in _run(state):
+        if state.paused or state.ending or state.queued_for_place:
+            return f"waits for {one.waits_for}"
+    found = _first_gate(net, state) or _first_job(net, state) or _first_token(net, state)
+    return f"{found.step} waits for {found.waits_for}" if found is not None else ""
+
+
+def _first_gate(net: Net, state: State) -> Unfinished | None:
+    for gate in islice(state.gates.values(), LOOKED_AT):
+        token = state.tokens.get(gate.token)
+        if token is not None and token.phase == "deciding":
+            return _deciding(net, state, token)
+    for name in islice(state.held, 1):
+        return _held(net, state, state.tokens[name])
+    return None
+
+
+def _first_job(net: Net, state: State) -> Unfinished | None:
+    jobs = list(islice(state.jobs.values(), LOOKED_AT))
+    if any(job.phase in ("running", "answered") for job in jobs):
+        return None
+    for phase in ("parked", "backoff", "scheduled", "cancelling"):
+        for job in jobs:
+            if job.phase == phase:
+                return _job(net, state, job)
+    return None
+
+
+def _first_token(net: Net, state: State) -> Unfinished | None:
+    if state.jobs:  # those at work: the others wait for them
+        return None
+    for phase in ("sleeping", "joining"):
+        for token in islice(state.tokens.values(), LOOKED_AT):
+            if token.phase != phase:
+                continue
+            if phase == "joining":
+                return _gathering(net, state, token)
+            return _waiting(token, "its wake time", token.wake, ())
+    return None
+
+
+def _is_at_work(state: State, one: Unfinished) -> bool:
+    """Those who do it have it, and nobody has to do anything about that."""
+    match one.what:
+        case "job":
+            job = state.jobs[one.id]
+            return job.phase in ("running", "answered") and not _asked(state, job)
+        case "loop":
+            jobs = (state.jobs.get(job) for job in state.loops[one.id].in_flight)
+            return any(job is not None and job.phase == "running" for job in jobs)
+        case "run":
+            # it only has a deadline
+            return not (state.paused or state.ending or state.queued_for_place)
+        case _:
+            return False
 
 
 def _left_behind(state: State) -> list[Unfinished]:
@@ -85,6 +218,11 @@ def _left_behind(state: State) -> list[Unfinished]:
 
 
 def _run(state: State) -> Iterator[Unfinished]:
+    if state.queued_for_place and not state.ending:
+        keys = " and ".join(f"{one.key} ({one.limit} at once)" for one in state.limits)
+        why = f"a place under the limit{'s' if len(state.limits) > 1 else ''} of {keys}"
+        movers = _named("the end of a run that holds one")
+        yield Unfinished("run", state.run, "", why, state.started_at, None, movers)
     if state.paused:
         why = "an operator to resume it"
         why += f" (paused: {state.pause_reason})" if state.pause_reason else " (it is paused)"
@@ -230,7 +368,8 @@ def _fanning(state: State, token: Token) -> Unfinished:
         f"answers: {len(filled)} of {len(gather.labels)} in{answered}, {needed(gather)} needed, "
         f"{len(lost)} lost{gone}, {len(out)} open{_names(gather, out)}"
     )
-    until, movers = token.until or None, _named("its jobs")
+    awaited = [gather.labels[slot] for slot in out[:FEW]] if not gather.values else ["its jobs"]
+    until, movers = token.until or None, _named(*awaited)
     return Unfinished("gather", gather.id, token.step, what, gather.opened_at, until, movers)
 
 
@@ -277,18 +416,17 @@ def _asked(state: State, job: Job) -> str:
 def _job_words(net: Net, state: State, job: Job) -> tuple[str, int, tuple[Mover, ...]]:
     match job.phase:
         case "scheduled":
-            pool = pool_of_job(net.steps[job.step], job)
-            free = f"a worker of pool {pool}" if pool else "a free worker"
-            held = "the run to be resumed" if state.paused else free
+            what, mover = _next_worker(net, state, job)
             until = state.timers.due.get(f"queue:{job.id}", 0)
             limit = ", no longer than its queue_ttl_s" if until else ""
-            mover = Mover("worker", pool) if pool else Mover("", "the engine")
-            return f"{held} (attempt {job.attempt}){limit}", until, (mover,)
+            return f"{what} (attempt {job.attempt}){limit}", until, (mover,)
         case "running":
             until = min((limit for limit in (job.until, job.lease) if limit), default=0)
             far = f": {_progress(job.progress)}" if job.progress is not None else ""
             movers = _named(job.worker or "the engine")
             return f"its work (attempt {job.attempt}){far}", until, movers
+        case "parked" if job.wait is not None:
+            return _wait(net, state, job, job.wait)
         case "parked":
             movers = _named(job.ticket or "the party that was asked")
             return f"an answer from outside ({job.ticket or 'parked'})", job.until, movers
@@ -300,6 +438,24 @@ def _job_words(net: Net, state: State, job: Job) -> tuple[str, int, tuple[Mover,
             return f"its worker to stop: {job.reason}", job.lease, movers
         case "answered":
             return "its answer to be used", 0, ()
+
+
+def _next_worker(net: Net, state: State, job: Job) -> tuple[str, Mover]:
+    """What a scheduled job waits for. No worker gets one of a paused run."""
+    if state.paused:
+        return "the run to be resumed", Mover("resume", state.run)
+    pool = pool_of_job(net.steps[job.step], job)
+    if pool:
+        return f"a worker of pool {pool}", Mover("worker", pool)
+    return "a free worker", Mover("", "the engine")
+
+
+def _wait(net: Net, state: State, job: Job, wait: Wait) -> tuple[str, int, tuple[Mover, ...]]:
+    if not wait.event:
+        return "its time", job.due, _named("time")
+    rule = waits_of(net).rule(job.step, wait.task)
+    fits = f" that fits {rule.filter.text}" if rule is not None and rule.filter is not None else ""
+    return f"a signal {wait.event}{fits}", job.due, (Mover("signal", state.run, (wait.event,)),)
 
 
 def _put_off(job: Job) -> str:

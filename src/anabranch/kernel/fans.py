@@ -44,7 +44,7 @@ def targets_found(turn: Turn, item: SlotOver) -> None:
         return
     if item.fault is not None or token.doomed or answer is None or answer.status != "ok":
         fault = item.fault or (answer.fault if answer is not None else None)
-        turn.later(Conclude(token.id, _search_failed(fault)))
+        turn.agenda.append(Conclude(token.id, _search_failed(fault)))
         return
     _ask(turn, token, fan, found=answer.result)
 
@@ -68,11 +68,11 @@ def _ask(turn: Turn, token: Token, fan: Fan, found: Any = None) -> None:
         if isinstance(slots, list | tuple) and not _names(slots):
             slots = [turn.values.fit(slot) for slot in slots]
     except ExpressionError as error:
-        turn.later(Conclude(token.id, Fault("expression", str(error), retryable=False)))
+        turn.agenda.append(Conclude(token.id, Fault("expression", str(error), retryable=False)))
         return
     if not isinstance(slots, list | tuple):
         message = f"a fan-out needs a list, not {type(slots).__name__}"
-        turn.later(Conclude(token.id, Fault("collection", message, retryable=False)))
+        turn.agenda.append(Conclude(token.id, Fault("collection", message, retryable=False)))
         return
     why = names["found"].get("why") if isinstance(names.get("found"), Mapping) else ""
     _open(turn, token, fan, slots, why if isinstance(why, str) else "")
@@ -90,7 +90,7 @@ def _open(turn: Turn, token: Token, fan: Fan, slots: Sequence[Any], why: str = "
         return
     nobody = Fault("gather_impossible", f"there is nobody to ask: {why}", NOBODY, False)
     _settle(turn, gather, nobody if why and not labels else None)
-    turn.later(FillWindow(token.id))
+    turn.agenda.append(FillWindow(token.id))
 
 
 def _names(slots: Sequence[Any]) -> bool:
@@ -108,7 +108,7 @@ def fill_window(turn: Turn, item: FillWindow) -> None:
     gather = turn.state.gathers.get(token.gather) if token is not None else None
     if token is None or gather is None or gather.verdict != "open" or token.doomed:
         return
-    fan = turn.step_of(token).fan
+    fan = turn.net.steps[token.step].fan
     window = fan.window if fan is not None else None
     while gather.verdict == "open" and gather.next_slot < len(gather.labels):
         out = gather.next_slot - len(gather.filled) - len(gather.lost)  # of this round
@@ -135,11 +135,11 @@ def slot_over(turn: Turn, item: SlotOver) -> None:
         return
     if job.answer is not None and job.answer.status == "cancel_run":
         why = job.answer.fault.message if job.answer.fault is not None else "asked by its work"
-        turn.later(EndRun(why))
+        turn.agenda.append(EndRun(why))
     fault = item.fault or (job.answer.fault if job.answer is not None else None)
     _take(turn, gather, job, fault)
     _settle(turn, gather, fault)
-    turn.later(FillWindow(job.token))
+    turn.agenda.append(FillWindow(job.token))
 
 
 def _take(turn: Turn, gather: Gather, job: Job, fault: Fault | None) -> None:
@@ -212,7 +212,7 @@ def close(turn: Turn, gather: Gather, verdict: Verdict, last: Fault | None = Non
         fault = Fault(f"gather_{verdict.verdict}", why, code, retryable=False)
         if last is not None and (len(gather.labels) <= 1 or last.kind in FINAL):
             fault = last  # one was asked, or nobody could be: its reason is the reason
-    turn.later(Conclude(token.id, fault))
+    turn.agenda.append(Conclude(token.id, fault))
 
 
 def _why_not(gather: Gather, verdict: Verdict) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from anabranch.kernel.jobs import cancel, depend_on
 from anabranch.kernel.joins import arrive, offer, open_join
 from anabranch.kernel.reducers import preview
 from anabranch.kernel.routing import (
+    NO_ARGS,
     Taken,
     boundary_event,
     names_for,
@@ -32,7 +33,7 @@ from anabranch.net.net import Branch, Step
 from anabranch.net.reads import access
 
 
-class _Plan(msgspec.Struct, frozen=True):
+class _Plan(msgspec.Struct, frozen=True, gc=False):
     """What the end of a step run will do, decided before anything is recorded."""
 
     ending: Ending
@@ -44,13 +45,20 @@ class _Plan(msgspec.Struct, frozen=True):
     payload: Mapping[str, Any] | None = None  # what is handed on, where anything gets it
 
 
+_LEAF = _Plan("done", None, end="leaf")
+
+
 def finish(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> None:
     """End the step run: patches, branch actions, mark it, deliver it."""
     marks = turn.state.provenance
     if marks is not None and marks.changed(token.id) is None:
         depend_on(turn, token, access(turn.net).steps[token.step].routes)
-    plan = _plan(turn, token, ending, fault)
-    close_gate(turn, token, "the step ended")
+    outcome = outcome_of(token, ending)
+    plan = _plan(turn, token, ending, outcome, fault)
+    if plan.ending != ending:
+        outcome = outcome_of(token, plan.ending)
+    if turn.state.gates:
+        close_gate(turn, token, "the step ended")
     if plan.patches:
         turn.emit(e.ContextPatched(plan.patches, f"token {token.id}"))
         turn.readmit = True
@@ -58,11 +66,10 @@ def finish(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> Non
     payload = token.payload if plan.payload is None else plan.payload
     if plan.branch is not None and plan.end == "":
         _spawn(turn, token, plan, payload)
-    outcome = outcome_of(token, plan.ending)
     handed = _handed_to_final(turn, plan) if turn.net.final is not None else None
     turn.emit(e.TokenFinished(token.id, plan.ending, outcome, plan.end, plan.fault, handed))
     turn.dirty[token.scope] = True
-    if plan.ending == "done":
+    if plan.ending == "done" and scope.takes:
         offer(turn, token, scope, outcome, payload)
     if plan.ending == "failed" and turn.net.policy.fail_fast:
         _fail_fast(turn, token, plan)
@@ -90,11 +97,19 @@ def _fail_fast(turn: Turn, token: Token, plan: _Plan) -> None:
     wind_down(turn, status, f"step {token.step} failed")
 
 
-def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Plan:
-    step = turn.step_of(token)
-    names = names_for(turn.state, token, turn.values)
-    event = boundary_event(token, ending, fault, turn.at)
-    names["event"] = turn.values.view(event) if turn.values.lazy else event
+def _plan(turn: Turn, token: Token, ending: Ending, outcome: str, fault: Fault | None) -> _Plan:
+    step = turn.net.steps[token.step]
+    branch = step.branch_for(outcome)
+    names: dict[str, Any] = {}
+    event: dict[str, Any] = {}
+    if not _reads_names(step, branch):
+        plain = ending == "done" and fault is None
+        if plain and (plan := _plain_plan(turn, token, branch)) is not None:
+            return plan
+    else:
+        names = names_for(turn.state, token, turn.values)
+        event = boundary_event(token, ending, outcome, fault, turn.at)
+        names["event"] = turn.values.view(event) if turn.values.lazy else event
     try:
         if ending == "done" and step.locals:
             _set_locals(step, names, event)
@@ -102,13 +117,37 @@ def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Pla
         if patches:
             patches = fit_patches(turn.state.ctx, patches, turn.values)
             names["ctx"] = turn.values.view(preview(turn.state.ctx, patches))
-        plan = _routes(turn, step, _Plan(ending, fault, patches), token, names)
+        plan = _routes(turn, branch, _Plan(ending, fault, patches), token, names)
         if _hands_on(turn, plan, token):
             plan = msgspec.structs.replace(plan, payload=_payload_after(turn, token))
         return plan
     except (ExpressionError, InputError) as error:
         wrong = Fault(error.code, f"step {token.step}: {error}", retryable=False)
         return _Plan("failed", _not_hidden(fault, error) or wrong, end="no_match")
+
+
+def _reads_names(step: Step, branch: Branch | None) -> bool:
+    """Whether anything is worked out where the step ends: most arcs just lead on."""
+    if step.locals or step.patches:
+        return True
+    for arc in branch.arcs if branch is not None else ():
+        if arc.guard is not None or arc.args is not None or arc.patches:
+            return True
+    return False
+
+
+def _plain_plan(turn: Turn, token: Token, branch: Branch | None) -> _Plan | None:
+    """The plan of a step that wrote nothing and hands nothing on, where nothing is worked out."""
+    if token.answer is not None and token.answer.patches:
+        return None
+    if token.step in turn.state.scopes[token.scope].takes or token.via == "final":
+        return None
+    if branch is None:
+        return _LEAF
+    if branch.join is not None or branch.carry_payload or not branch.arcs:
+        return None
+    arcs = branch.arcs[:1] if branch.mode == "exclusive" else branch.arcs
+    return _Plan("done", None, (), branch, tuple([Taken(arc, NO_ARGS) for arc in arcs]))
 
 
 def _not_hidden(fault: Fault | None, error: AnabranchError) -> Fault | None:
@@ -119,9 +158,10 @@ def _not_hidden(fault: Fault | None, error: AnabranchError) -> Fault | None:
     return msgspec.structs.replace(fault, message=said)
 
 
-def _routes(turn: Turn, step: Step, plan: _Plan, token: Token, names: Mapping[str, Any]) -> _Plan:
+def _routes(
+    turn: Turn, branch: Branch | None, plan: _Plan, token: Token, names: Mapping[str, Any]
+) -> _Plan:
     ending, fault, patches = plan.ending, plan.fault, plan.patches
-    branch = step.branch_for(outcome_of(token, ending))
     if token.via == "final" or branch is None or not (branch.arcs or branch.join):
         return _Plan(ending, fault, patches, end="leaf")
     if ending == "failed" and _fails_fast_anyway(turn):
@@ -143,17 +183,16 @@ def _on_the_way(
     before: tuple[ContextPatch, ...],
 ) -> tuple[ContextPatch, ...]:
     """What the arcs that fire write into the context, after what the step wrote `before`."""
-    made = tuple(
-        ContextPatch(patch.key, patch.value.evaluate(names), patch.reducer)
-        for each in taken
-        for patch in each.arc.patches
-    )
+    made: list[ContextPatch] = []
+    for each in taken:
+        for patch in each.arc.patches:
+            made.append(ContextPatch(patch.key, patch.value.evaluate(names), patch.reducer))
     if not made:
         return ()
     ctx = preview(turn.state.ctx, before)
-    made = fit_patches(ctx, made, turn.values)
-    preview(ctx, made)  # refuses what does not fit
-    return made
+    fitted = fit_patches(ctx, made, turn.values)
+    preview(ctx, fitted)  # refuses what does not fit
+    return fitted
 
 
 def _set_locals(step: Step, names: Mapping[str, Any], event: dict[str, Any]) -> None:

@@ -27,6 +27,7 @@ from anabranch.net.net import Decision
 
 ENGINE = "engine"
 DECISION_TIMEOUT = "DECISION_TIMEOUT"
+QUESTION_MAX = 4_000  # letters: people read it
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ class Said(msgspec.Struct, frozen=True):
 
 def open_decision(turn: Turn, token: Token) -> bool:
     """Ask, if the step has something to ask; false when it may simply end."""
-    decision = turn.step_of(token).decision
+    decision = turn.net.steps[token.step].decision
     if decision is None or token.decided:
         return False
     if decision.policy:
@@ -78,17 +79,17 @@ def judged(turn: Turn, item: SlotOver) -> None:
     if token is None or token.doomed:
         turn.emit(e.JobDischarged(job.id, "reported" if job.answer is not None else "lost"))
         return
-    decision = turn.step_of(token).decision
+    decision = turn.net.steps[token.step].decision
     assert decision is not None, "a judge was asked for a decision"
     said = _reply(turn, token, decision, job, item.fault)
     if isinstance(said, Fault) and _ask_source_again(turn, decision, job):
         return
     turn.emit(e.JobDischarged(job.id, "reported"))
     if item.fault is not None and item.fault.kind == "timeout" and decision.on_timeout:
-        turn.later(Conclude(token.id, decision_timeout(token, item.fault.message)))
+        turn.agenda.append(Conclude(token.id, decision_timeout(token, item.fault.message)))
         return
     if _settles(turn, token, decision, said):
-        turn.later(Conclude(token.id))
+        turn.agenda.append(Conclude(token.id))
 
 
 def _reply(
@@ -137,7 +138,7 @@ def judge(turn: Turn, token: Token, decision: Decision, said: Said) -> None:
     if said.fulfilled is not False:
         return
     if goes_on:
-        turn.later(Conclude(token.id))
+        turn.agenda.append(Conclude(token.id))
         return
     by = f"the rule of step {token.step}" if said.actor == ENGINE else said.actor
     why = f"rejected by {by or 'somebody'}"
@@ -148,7 +149,7 @@ def judge(turn: Turn, token: Token, decision: Decision, said: Said) -> None:
     elif decision.on_reject == "retry" and delay is not None:
         begin_again(turn, token, delay, fault.message)
     else:
-        turn.later(Conclude(token.id, fault))
+        turn.agenda.append(Conclude(token.id, fault))
 
 
 def record(turn: Turn, token: Token, decision: Decision, said: Said, goes_on: bool = False) -> None:
@@ -175,13 +176,30 @@ def _no_verdict(turn: Turn, token: Token, decision: Decision, fault: Fault) -> N
     elif decision.on_error == "retry" and decision.source is None and delay is not None:
         begin_again(turn, token, delay, fault.message)
     else:
-        turn.later(Conclude(token.id, fault))
+        turn.agenda.append(Conclude(token.id, fault))
 
 
 def open_gate(turn: Turn, token: Token, decision: Decision) -> None:
-    turn.emit(e.GateOpened(gate_id(token), token.id, decision.ask, decision.actors))
+    asked = _question(turn, token, decision)
+    turn.emit(e.GateOpened(gate_id(token), token.id, asked, decision.actors))
     if decision.timeout_ms is not None and not decided_by_source(decision):
         turn.emit(e.TokenTimed(token.id, turn.at + decision.timeout_ms))
+
+
+def _question(turn: Turn, token: Token, decision: Decision) -> str:
+    """What the gate asks. A template that fails is asked as it stands, with the reason: whoever
+    decides can see that, and a run does not fail for its words."""
+    if decision.question is None:
+        return decision.ask
+    try:
+        found = decision.question.evaluate(names_for(turn.state, token, turn.values))
+    except ExpressionError as error:
+        return _shortened(f"{decision.ask} ({error})")
+    return _shortened(found if isinstance(found, str) else str(msgspec.json.encode(found), "utf-8"))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= QUESTION_MAX else f"{text[:QUESTION_MAX]}…"
 
 
 def decided_by_source(decision: Decision) -> bool:

@@ -46,7 +46,7 @@ def admitted(admission: Admission, names: Mapping[str, Any]) -> bool:
 def readmit(turn: Turn) -> None:
     """The context changed: ask again for every token at an admission gate."""
     for token in [turn.state.tokens[held] for held in turn.state.held]:
-        admission = turn.step_of(token).admission
+        admission = turn.net.steps[token.step].admission
         if admission is None:
             continue
         try:
@@ -55,7 +55,7 @@ def readmit(turn: Turn) -> None:
             continue  # it stays where it is; `explain` shows the gate
         if allowed:
             turn.emit(e.TokenAdmitted(token.id, "context"))
-            turn.later(Activate(token.id))
+            turn.agenda.append(Activate(token.id))
 
 
 def decide(turn: Turn, stimulus: s.Decide) -> None:
@@ -144,11 +144,11 @@ def _after_failure(turn: Turn, token: Token, stimulus: s.Decide) -> None:
         return
     why = f"given up by {stimulus.actor or 'somebody'}"
     message = f"{why}: {stimulus.reason}" if stimulus.reason else why
-    turn.later(Conclude(token.id, Fault("rejected", message, "REJECTED"), given_up=True))
+    turn.agenda.append(Conclude(token.id, Fault("rejected", message, "REJECTED"), given_up=True))
 
 
 def _after_decision(turn: Turn, token: Token, stimulus: s.Decide) -> None:
-    step = turn.step_of(token)
+    step = turn.net.steps[token.step]
     decision = step.decision or Decision()
     fulfilled = stimulus.verdict == "fulfil"
     if fulfilled or decision.on_reject != "pause":
@@ -165,7 +165,7 @@ def _after_decision(turn: Turn, token: Token, stimulus: s.Decide) -> None:
         return
     judge(turn, token, decision, said)
     if fulfilled:
-        turn.later(Conclude(token.id))
+        turn.agenda.append(Conclude(token.id))
 
 
 def resume_for(turn: Turn, token: Token, actor: str) -> None:
@@ -204,7 +204,7 @@ def _gate(turn: Turn, name: str) -> Gate | Token:
 def _decide_admission(turn: Turn, token: Token, stimulus: s.Decide) -> None:
     if stimulus.verdict == "fulfil":
         turn.emit(e.TokenAdmitted(token.id, stimulus.actor or BY_HAND))
-        turn.later(Activate(token.id))
+        turn.agenda.append(Activate(token.id))
         return
     why = stimulus.reason or f"turned away by {stimulus.actor or 'somebody'}"
     end_now(turn, token, "discarded", Fault("rejected", why, retryable=False))

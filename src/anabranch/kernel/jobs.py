@@ -48,7 +48,9 @@ def job_id(token: int, slot: int, asked_again: int = 0, source_asked: int = 0) -
 
 def id_of_job(token: Token, slot: int) -> str:
     """The job that this token has for the slot now."""
-    return job_id(token.id, slot, _round_of(token, slot), token.source_asked)
+    if slot == PLAIN_SLOT:  # it counts attempts; the jobs of a fan are new ones every time
+        return f"{token.id}.0"
+    return job_id(token.id, slot, token.round, token.source_asked)
 
 
 def token_of(job: str) -> int:
@@ -112,11 +114,6 @@ def schedule(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> None:
     turn.emit(e.JobScheduled(id_of_job(token, slot), token.id, slot, attempt))
 
 
-def _round_of(token: Token, slot: int) -> int:
-    """The one job of a plain step counts attempts; the jobs of a fan are new ones every time."""
-    return 0 if slot == PLAIN_SLOT else token.round
-
-
 def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
     """Take the answer that the origin of a redriven run had for this, if it had one."""
     key = find_reusable(turn, token, slot)
@@ -166,7 +163,8 @@ def start(turn: Turn, stimulus: s.JobStart) -> None:
     if turn.state.paused:
         raise Refused("the run is paused; resume it first", code="paused")
     work = work_of(turn.net.steps[job.step], job)
-    until = turn.at + work.timeout_ms if work.timeout_ms is not None else 0
+    limited = work.timeout_ms is not None and not stimulus.queued
+    until = turn.at + (work.timeout_ms or 0) if limited else 0
     lease, holder = stimulus.lease_until, stimulus.holder
     turn.emit(e.JobStarted(job.id, job.attempt, stimulus.worker, lease, until, holder))
 
@@ -175,7 +173,11 @@ def extend(turn: Turn, stimulus: s.JobExtend) -> None:
     job = _expect(turn, stimulus.job, stimulus.attempt)
     if job.phase != "running" or not job.lease:
         raise Refused(f"job {job.id} is {job.phase}: there is no lease to extend", code="no_lease")
-    if stimulus.lease_until > job.lease:
+    limit = work_of(turn.net.steps[job.step], job).timeout_ms
+    if stimulus.began and limit is not None and not job.until:
+        lease = max(stimulus.lease_until, job.lease)
+        turn.emit(e.JobExtended(job.id, lease, turn.at + limit))
+    elif stimulus.lease_until > job.lease:
         turn.emit(e.JobExtended(job.id, stimulus.lease_until))
 
 
@@ -192,9 +194,13 @@ def park(turn: Turn, stimulus: s.JobPark) -> None:
     if job.phase != "running":
         raise Refused(f"job {job.id} is {job.phase}: only a running job parks", code="not_running")
     until = stimulus.until
-    if not until and stimulus.limit_ms:
-        until = turn.at + stimulus.limit_ms
-    turn.emit(e.JobParked(job.id, job.attempt, stimulus.ticket, until, stimulus.memory))
+    timed = stimulus.wait is not None and not stimulus.wait.event
+    if not until and (stimulus.limit_ms or timed):
+        until = max(1, turn.at + stimulus.limit_ms)  # 0 would be no limit
+    parked = e.JobParked(
+        job.id, job.attempt, stimulus.ticket, until, stimulus.memory, stimulus.wait
+    )
+    turn.emit(parked)
 
 
 def report(turn: Turn, stimulus: s.JobReport) -> None:
@@ -204,10 +210,17 @@ def report(turn: Turn, stimulus: s.JobReport) -> None:
         return
     if job.phase not in ("running", "parked"):
         raise Refused(f"job {job.id} is {job.phase}: no worker has it", code="job_not_running")
+    if job.wait is not None:
+        raise Refused(f"job {job.id} waits for no answer", code="waits_by_itself")
+    heard(turn, job, stimulus.answer)
+
+
+def heard(turn: Turn, job: Job, answer: Answer) -> None:
+    """The answer of its work, or what its work waited for and goes on with."""
     if job.phase == "parked" and job.memory is not None and _still_wanted(turn, job):
-        turn.emit(e.JobContinued(job.id, job.attempt + 1, stimulus.answer))
+        turn.emit(e.JobContinued(job.id, job.attempt + 1, answer))
         return
-    turn.emit(e.JobReported(job.id, job.attempt, _with_task(turn, job, stimulus.answer)))
+    turn.emit(e.JobReported(job.id, job.attempt, _with_task(turn, job, answer)))
     settle(turn, job)
 
 
@@ -233,13 +246,33 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
     work = work_of(turn.net.steps[job.step], job)
     most = work.workers_lost_max
     if most is not None and job.workers_lost > most:
-        message = f"{job.workers_lost} workers were lost with it; the limit max_job_retries is "
-        over(turn, job, Fault("lost", f"{message}{most}", code="JOB_LOST", retryable=False))
+        message = f"{job.workers_lost} workers were lost with it, the last one by: "
+        message += f"{stimulus.reason}; the limit max_job_retries is {most}"
+        over(turn, job, Fault("lost", message, code="JOB_LOST", retryable=False))
     elif job.losses > work.losses_max or not _still_wanted(turn, job):
         message = f"lost {job.losses} times, the last time by: {stimulus.reason}"
         over(turn, job, Fault("lost", message, code="JOB_LOST"))
     else:  # a loss is nobody's fault: it costs no attempt of the retry policy and no delay
         turn.emit(e.JobScheduled(job.id, job.token, job.slot, job.attempt + 1))
+
+
+def late(turn: Turn, stimulus: s.JobLate) -> None:
+    """An attempt that is not out any more has ended: its job has gone on, and is left as it is."""
+    name, attempt = stimulus.job, stimulus.attempt
+    job = turn.state.jobs.get(name)
+    if job is None and not _was_there(turn, name):
+        raise Refused(f"there was no job {name}", code="unknown_job")
+    if attempt < 1 or (job is not None and attempt > job.attempt):
+        raise Refused(f"job {name} had no attempt {attempt}", code="unknown_attempt")
+    if job is not None and attempt == job.attempt and job.phase not in ("backoff", "answered"):
+        raise Refused(f"attempt {attempt} of job {name} is out: report it", code="not_late")
+    turn.emit(e.JobLate(name, attempt, stimulus.worker, stimulus.outcome))
+
+
+def _was_there(turn: Turn, job_name: str) -> bool:
+    """Whether a job of this name can have been; those that are over are forgotten."""
+    token = job_name.partition(".")[0].partition("r")[0]
+    return token.isdecimal() and 0 < int(token) < turn.state.next_token
 
 
 def time_out(turn: Turn, job: Job) -> None:
@@ -318,16 +351,16 @@ def _still_wanted(turn: Turn, job: Job) -> bool:
 def over(turn: Turn, job: Job, fault: Fault | None) -> None:
     """No further attempt: the answer goes to the gather of a fan, or to the token itself."""
     if job.slot != PLAIN_SLOT:
-        turn.later(SlotOver(job.id, fault))
+        turn.agenda.append(SlotOver(job.id, fault))
     elif job.token in turn.state.tokens:
-        turn.later(Conclude(job.token, fault))
+        turn.agenda.append(Conclude(job.token, fault))
 
 
 def _report_too_late(turn: Turn, job: Job, answer: Answer) -> None:
     """The job was told to stop and answered all the same: recorded, without effect."""
     turn.emit(e.JobReported(job.id, job.attempt, _with_task(turn, job, answer)))
     if job.slot == PLAIN_SLOT and job.token in turn.state.tokens:
-        turn.later(Conclude(job.token, answer.fault))
+        turn.agenda.append(Conclude(job.token, answer.fault))
         return
     if answer.status == "ok" and job.gather in turn.state.joins:
         turn.emit(e.DeliveryLate(job.gather, job.id, answer.outcome))
@@ -377,9 +410,9 @@ def discharge(
     token = turn.state.tokens.get(job.token)
     turn.emit(e.JobDischarged(job.id, how, reason))
     if token is not None and token.loop:
-        turn.later(FillLoop(token.id))
+        turn.agenda.append(FillLoop(token.id))
     elif token is not None and token.gather:
-        turn.later(FillWindow(token.id))
+        turn.agenda.append(FillWindow(token.id))
     _end_doomed(turn, job)
 
 
@@ -387,7 +420,7 @@ def _end_doomed(turn: Turn, job: Job) -> None:
     """A killed token ends with the last of its jobs."""
     token = turn.state.tokens.get(job.token)
     if token is not None and token.doomed and token.jobs == 0:
-        turn.later(Conclude(token.id, Fault("cancelled", token.reason, retryable=False)))
+        turn.agenda.append(Conclude(token.id, Fault("cancelled", token.reason, retryable=False)))
 
 
 def jobs_of(turn: Turn, token: Token) -> list[Job]:

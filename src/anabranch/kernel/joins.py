@@ -92,7 +92,7 @@ def _settle_join(turn: Turn, gather: Gather, possible: int, *, may_give_up: bool
     target = turn.state.tokens[gather.token]
     if verdict.verdict == "closed":
         turn.emit(e.TokenReleased(target.id))
-        turn.later(Activate(target.id))
+        turn.agenda.append(Activate(target.id))
     if gather.rule.losers == "kill":
         kill_scope(turn, gather.token, f"the join at {gather.target} no longer needs it")
     if verdict.verdict != "closed":
@@ -166,7 +166,7 @@ def _complete_barriers(turn: Turn, scope: Scope) -> list[Token]:
 def release_barrier(turn: Turn, token: Token) -> None:
     """Nobody else can come: run the step, or skip it where every predecessor was needed."""
     gather = turn.state.gathers[token.gather]
-    barrier = turn.step_of(token).barrier or Barrier()
+    barrier = turn.net.steps[token.step].barrier or Barrier()
     missing = [label for slot, label in enumerate(gather.labels) if slot not in gather.filled]
     if barrier.need == "all" and missing:
         why = f"nothing came from {', '.join(missing)}"
@@ -175,4 +175,4 @@ def release_barrier(turn: Turn, token: Token) -> None:
         return
     turn.emit(e.GatherSettled(gather.id, "closed", sorted(gather.filled)))
     turn.emit(e.TokenReleased(token.id))
-    turn.later(Activate(token.id))
+    turn.agenda.append(Activate(token.id))

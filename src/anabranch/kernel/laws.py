@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from anabranch.errors import LawBroken
 from anabranch.kernel import events as e
 from anabranch.kernel.gather import needed
+from anabranch.kernel.jobs import token_of
 from anabranch.kernel.laws_of_loops import Recount, broken_loops
 from anabranch.kernel.replay import replay
 from anabranch.kernel.state import Gather, Job, State, encode_state
@@ -22,7 +23,7 @@ from anabranch.kernel.values import TERMINAL
 def check(state: State) -> None:
     """Raise if the state breaks a law."""
     broken = [*_counters(state), *_references(state), *_gathers(state), *_timers(state)]
-    broken += [*broken_loops(state), *_ending(state)]
+    broken += [*broken_loops(state), *_signals(state), *_ending(state), *_limits(state)]
     _raise(state, broken)
 
 
@@ -48,8 +49,17 @@ def _at_rest(state: State) -> Iterator[str]:
     for job in state.jobs.values():
         if job.phase == "answered":
             yield f"the answer of job {job.id} was left unused"
-    if state.run and not state.finished and not state.tokens and not state.jobs:
+    idle = not state.tokens and not state.jobs and not state.queued_for_place
+    if state.run and not state.finished and idle:
         yield "nothing is left to do and the run has not ended"
+
+
+def _limits(state: State) -> Iterator[str]:
+    """Nothing of a run begins before it is admitted."""
+    if state.queued_for_place and not state.limits:
+        yield "it waits for a place under no limit"
+    if state.queued_for_place and (state.counts.created or state.jobs):
+        yield "it waits for a place and has begun"
 
 
 def _counters(state: State) -> Iterator[str]:
@@ -166,8 +176,26 @@ def _timers(state: State) -> Iterator[str]:
         if kind in ("step", "wake"):
             if int(name) not in state.tokens:
                 yield f"timer {key} outlived its token"
+        elif kind == "signal":
+            if name not in state.signals:
+                yield f"timer {key} outlived its signal"
         elif kind not in ("deadline", "abandon") and name not in state.jobs:
             yield f"timer {key} outlived its job"
+
+
+def _signals(state: State) -> Iterator[str]:
+    """The waits that are listed are those of jobs, and a signal is kept or gone, not both."""
+    listed = {job: name for name, jobs in state.waits.items() for job in jobs}
+    waiting = {job.id: job.wait.event for job in state.jobs.values() if job.wait and job.wait.event}
+    if listed != waiting:
+        yield f"waits for signals are listed as {listed} and are {waiting}"
+    for job in state.jobs.values():
+        if job.wait is not None and job.phase != "parked":
+            yield f"job {job.id} is {job.phase} and waits"
+        if job.wait is not None and not job.wait.event and not job.due:
+            yield f"job {job.id} waits for a time that never comes"
+    if both := state.signals.keys() & state.past_signals.keys():
+        yield f"signals are kept and gone: {sorted(both)}"
 
 
 def _ending(state: State) -> Iterator[str]:
@@ -176,7 +204,7 @@ def _ending(state: State) -> Iterator[str]:
         return
     if state.status not in TERMINAL:
         yield f"the run ended as {state.status}, which is no terminal status"
-    for what in ("tokens", "jobs", "gathers", "loops", "gates"):
+    for what in ("tokens", "jobs", "gathers", "loops", "gates", "signals", "waits"):
         if getattr(state, what):
             yield f"the run has ended and still has {what}: {list(getattr(state, what))}"
     if state.timers.due:
@@ -192,12 +220,20 @@ class Witness:
         self.doomed: set[int] = set()
         self.producers: set[tuple[str, str]] = set()
         self.loops: dict[str, Recount] = {}
+        self.out: dict[str, int] = {}  # job → the attempt that somebody works on
+        self.signals: dict[str, str] = {}  # id → what became of it
+        self.waits: dict[str, str] = {}  # job → the signal that it waits for
+        self.before_retry: set[tuple[int, str]] = set()  # tokens and jobs that wait for a try
+        self.skipped: set[int] = set()
         self.finals = 0
         self.ended = ""
 
     def see(self, event: e.Event) -> None:
         if self.ended:
             raise LawBroken(f"{e.kind_of(event)} was recorded after the run ended {self.ended}")
+        self._see_attempt(event)
+        self._see_signal(event)
+        self._see_by_hand(event)
         match event:
             case e.GatherSettled():
                 self._once(event.gather in self.settled, f"gather {event.gather} settled twice")
@@ -223,6 +259,77 @@ class Witness:
             case _:
                 self._see_loop(event)
 
+    def _see_attempt(self, event: e.Event) -> None:
+        match event:
+            case e.JobStarted():
+                self.out[event.job] = event.attempt
+            case e.JobReported() | e.JobTimedOut() | e.JobLost() | e.JobDischarged():
+                self.out.pop(event.job, None)
+            case e.JobContinued():  # the attempt to come has not begun
+                self.out.pop(event.job, None)
+            case e.JobLate():
+                there = self.out.get(event.job) == event.attempt
+                self._once(there, f"attempt {event.attempt} of job {event.job} is out, not late")
+            case _:
+                pass
+
+    def _see_signal(self, event: e.Event) -> None:
+        """A signal is taken or expires at most once, and a wait takes one that it waits for."""
+        match event:
+            case e.SignalReceived():
+                twice = not self.signals.get(event.signal, "!").startswith("!")
+                self._once(twice, f"signal {event.signal} was received twice")
+                self.signals[event.signal] = event.name
+            case e.SignalTaken():
+                name = self.signals.get(event.signal)
+                gone = name is None or name.startswith("!")
+                self._once(gone, f"signal {event.signal} was taken, and was not there")
+                other = self.waits.pop(event.job, None) != name
+                self._once(other, f"job {event.job} took {name}, for which it did not wait")
+                self.signals[event.signal] = "!taken"
+            case e.SignalExpired():
+                gone = self.signals.get(event.signal, "!").startswith("!")
+                self._once(gone, f"signal {event.signal} expired, and was not there")
+                self.signals[event.signal] = "!expired"
+            case e.JobParked() if event.wait is not None and event.wait.event:
+                twice = event.job in self.waits
+                self._once(twice, f"job {event.job} began a wait inside a wait")
+                self.waits[event.job] = event.wait.event
+            case e.JobReported() | e.JobContinued() | e.JobCancelling() | e.JobDischarged():
+                self.waits.pop(event.job, None)
+            case _:
+                pass
+
+    def _see_by_hand(self, event: e.Event) -> None:
+        """A retry is brought forward only where one waits; a skipped step run ends as that."""
+        match event:
+            case e.JobRetrying():
+                self.before_retry.add((token_of(event.job), event.job))
+            case e.TokenRetrying():
+                self.before_retry.add((event.token, ""))
+            case e.JobScheduled() | e.JobStarted() | e.JobDischarged():
+                self._goes_on(event)
+            case e.TokenWoken():
+                self.before_retry.discard((event.token, ""))
+            case e.TokenRetriedNow():
+                waits = any(token == event.token for token, _ in self.before_retry)
+                self._once(not waits, f"token {event.token} was retried and waited for no retry")
+            case e.TokenSkipped():
+                twice = event.token in self.skipped | self.doomed
+                self._once(twice, f"token {event.token} was skipped when it was over")
+                self.skipped.add(event.token)
+            case e.TokenFinished() if event.token in self.skipped:
+                worked = event.ending in ("aborted", "discarded") or event.end == "killed"
+                self._once(worked, f"skipped token {event.token} ended {event.ending}")
+            case _:
+                pass
+
+    def _goes_on(self, event: e.JobScheduled | e.JobStarted | e.JobDischarged) -> None:
+        token = token_of(event.job)
+        self.before_retry.discard((token, event.job))
+        worked = token in self.skipped and not isinstance(event, e.JobDischarged)
+        self._once(worked, f"skipped token {token} went on to work")
+
     def _see_loop(self, event: e.Event) -> None:
         match event:
             case e.LoopOpened():
@@ -246,6 +353,8 @@ class Witness:
         """What was counted by hand is what the state says."""
         for loop in self.loops.values():
             loop.agrees(state)
+        left = self.skipped - self.finished_tokens
+        self._once(bool(left), f"skipped tokens have not ended: {sorted(left)}")
 
     def _fills(self, event: e.Delivered | e.SlotLost) -> None:
         late = event.gather in self.settled

@@ -24,6 +24,7 @@ from anabranch.kernel.tracker import (
     UNKNOWN,
     ItemFailure,
     Shard,
+    ShardReport,
     Tracker,
     next_shard,
     over,
@@ -58,7 +59,7 @@ def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
         size = _size(source)
     except (ExpressionError, InputError) as error:
         fault = Fault("collection", f"step {token.step}: {error}", retryable=False)
-        turn.later(Conclude(token.id, fault))
+        turn.agenda.append(Conclude(token.id, fault))
         return
     carried, key = _carried(turn, token)
     turn.emit(
@@ -76,7 +77,7 @@ def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
             carried,
             key,
             loop.queue_ttl_ms or 0,
-            _side_by_side(turn.step_of(token), loop, window),
+            _side_by_side(turn.net.steps[token.step], loop, window),
         )
     )
     if carried is not None and carried.get("patches"):
@@ -84,7 +85,7 @@ def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
         written = fit_patches(turn.state.ctx, written, turn.values)
         turn.emit(e.ContextPatched(written, f"token {token.id}"))
         turn.readmit = True
-    turn.later(FillLoop(token.id))
+    turn.agenda.append(FillLoop(token.id))
 
 
 def _side_by_side(step: Step, loop: Loop, window: int) -> bool:
@@ -129,7 +130,7 @@ def fill_loop(turn: Turn, item: FillLoop) -> None:
     tracker = turn.state.loops.get(token.loop) if token is not None else None
     if token is None or tracker is None or tracker.status != "open" or token.doomed:
         return
-    loop = turn.step_of(token).loop
+    loop = turn.net.steps[token.step].loop
     assert loop is not None, "a token with a tracker stands at a loop"
     while len(tracker.in_flight) < tracker.window:
         shard = next_shard(tracker)
@@ -138,13 +139,13 @@ def fill_loop(turn: Turn, item: FillLoop) -> None:
         if not tracker.again and tracker.begun >= loop.shards_max:
             stop(turn, token, tracker, f"more than {loop.shards_max:,} shards (max_shards)")
             break
-        numbered = Shard(
-            tracker.next_shard, shard.first, shard.count, shard.cursor, shard.only, shard.tries
-        )
-        turn.emit(e.ShardScheduled(job_id(token.id, numbered.number), token.id, numbered))
-    if wants_cut(tracker):
+        number = tracker.next_shard
+        if shard.number != number:
+            shard = Shard(number, shard.first, shard.count, shard.cursor, shard.only, shard.tries)
+        turn.emit(e.ShardScheduled(job_id(token.id, number), token.id, shard))
+    if tracker.size == UNKNOWN and wants_cut(tracker):
         turn.emit(e.LoopCutting(job_id(token.id, CUT_SLOT), token.id, tracker.cut_attempt + 1))
-    if over(tracker):
+    if not tracker.in_flight and over(tracker):
         _settle(turn, token, tracker, loop)
 
 
@@ -169,7 +170,7 @@ def tune(turn: Turn, stimulus: s.TuneLoop) -> None:
         turn.emit(e.LoopStopped(tracker.id, f"stopped{by}{why}"))
     else:
         turn.emit(e.LoopTuned(tracker.id, stimulus.window, stimulus.actor))
-    turn.later(FillLoop(tracker.token))
+    turn.agenda.append(FillLoop(tracker.token))
 
 
 def _named(turn: Turn, name: str) -> Tracker:
@@ -198,7 +199,7 @@ def _settle(turn: Turn, token: Token, tracker: Tracker, loop: Loop) -> None:
     fault = None
     if status == "failed":
         fault = Fault("loop", reason, "LOOP_FAILED", retryable=False)
-    turn.later(Conclude(token.id, fault))
+    turn.agenda.append(Conclude(token.id, fault))
 
 
 # -- what comes back -------------------------------------------------------------------------
@@ -216,9 +217,9 @@ def job_over(turn: Turn, item: SlotOver) -> None:
         _take_cut(turn, tracker, job, item.fault)
     else:
         _take_shard(turn, tracker, job, item.fault)
-    if tracker is not None and tracker.status == "open":
+    if tracker is not None and tracker.failed and tracker.status == "open":
         _fail_fast(turn, tracker, job.step)
-    turn.later(FillLoop(job.token))
+    turn.agenda.append(FillLoop(job.token))
 
 
 def _fail_fast(turn: Turn, tracker: Tracker, step: str) -> None:
@@ -298,14 +299,11 @@ def _misfit(tracker: Tracker, shard: Shard, answer: Answer) -> Fault | None:
     """A report must speak of the shard's items, and what it reduced must fit what others did."""
     report = answer.shard
     assert report is not None, "only asked of a shard that reported"
-    items = set(shard.only) or range(shard.first, shard.first + shard.count)
-    named = [*(failure.index for failure in report.failed), *report.unbegun]
-    told = report.succeeded + len(named)
-    fits = len(set(named)) == len(named) and all(index in items for index in named)
-    if told != shard.size or not fits:
-        message = f"the report speaks of {told} items, the shard has {shard.size}"
+    size, told = shard.size, report.succeeded + len(report.failed) + len(report.unbegun)
+    if told != size or (told != report.succeeded and not _names_its_items(shard, report)):
+        message = f"the report speaks of {told} items, the shard has {size}"
         return Fault("shard", message, "SHARD_REPORT", retryable=False)
-    if len(report.unbegun) == shard.size:  # it would go out again and again
+    if len(report.unbegun) == size:  # it would go out again and again
         return Fault("shard", "no item of the shard was begun", "SHARD_REPORT", retryable=False)
     try:
         for key, value in report.shared.items():
@@ -315,12 +313,19 @@ def _misfit(tracker: Tracker, shard: Shard, answer: Answer) -> Fault | None:
     return None
 
 
+def _names_its_items(shard: Shard, report: ShardReport) -> bool:
+    """Whether the items that it names are the shard's, each once."""
+    items = set(shard.only) or range(shard.first, shard.first + shard.count)
+    named = [*[failure.index for failure in report.failed], *report.unbegun]
+    return len(set(named)) == len(named) and all(index in items for index in named)
+
+
 def waited_too_long(turn: Turn, name: str) -> None:
     """No worker took the shard in time: its items fail, or go out once more."""
     job = turn.state.jobs[name]
     tracker = turn.state.loops[loop_id(job.token)]
     message = f"no worker took the shard within {tracker.queue_ttl / 1000:g} s (queue_ttl_s)"
-    turn.later(SlotOver(job.id, Fault(QUEUE_TTL, message, "QUEUE_TTL")))
+    turn.agenda.append(SlotOver(job.id, Fault(QUEUE_TTL, message, "QUEUE_TTL")))
 
 
 def _first_failure(tracker: Tracker) -> str:

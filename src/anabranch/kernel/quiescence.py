@@ -26,6 +26,8 @@ def status_of(state: State) -> RunStatus:
         return state.status  # type: ignore[return-value]
     if state.paused:
         return "paused"
+    if state.queued_for_place and not state.ending:
+        return "queued"
     return "waiting" if stands_still(state) else "running"
 
 
@@ -44,6 +46,8 @@ def settle(turn: Turn) -> bool:
     state = turn.state
     if state.status or state.jobs or _moves(state):
         return False
+    if state.queued_for_place and not state.ending:
+        return False  # it has not begun
     if state.gates or (state.held and turn.net.policy.held == "wait"):
         return False  # somebody at a gate can still move the run
     for token in state.held:

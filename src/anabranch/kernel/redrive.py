@@ -62,8 +62,9 @@ class Redrive(msgspec.Struct, gc=False):
         return not self.again
 
 
-def plan_redrive(net: Net, history: History) -> Redrive:
-    survey = _Survey(net, _roots(history))
+def plan_redrive(net: Net, history: History, from_step: str = "") -> Redrive:
+    """With `from_step` the runs of that step are done again as well, however they ended."""
+    survey = _Survey(net, _asked(history, from_step) | _roots(history))
     for at, event in history:
         survey.see(at, event)
     return survey.redrive()
@@ -112,6 +113,15 @@ def _roots(history: History) -> dict[int, Cause]:
             case _:
                 pass
     return found | dict.fromkeys(open_ones, Cause("unfinished"))
+
+
+def _asked(history: History, step: str) -> dict[int, Cause]:
+    """The runs of the step from which somebody wants the run to be done again."""
+    return {
+        event.token: Cause("asked")
+        for _, event in history
+        if isinstance(event, e.TokenCreated) and event.step == step
+    }
 
 
 # -- what depends on it ------------------------------------------------------------------------

@@ -20,12 +20,12 @@ FINAL = frozenset({"expression", "collection", "config", "rejected", "not_fulfil
 def begin_again(turn: Turn, token: Token, delay_ms: int, reason: str) -> None:
     due = turn.at + delay_ms
     turn.emit(e.TokenRetrying(token.id, token.round + 1, due, reason))
-    turn.later(Activate(token.id))
+    turn.agenda.append(Activate(token.id))
 
 
 def ask_everybody_again(turn: Turn, token: Token, fault: Fault) -> bool:
     """A fan came to nothing: the next round, if there is one."""
-    fan = turn.step_of(token).fan
+    fan = turn.net.steps[token.step].fan
     if fan is None or fault.kind in FINAL or turn.state.ending:
         return False
     if fault.code == TOO_FEW and fan.targets is None:
@@ -41,7 +41,7 @@ def ask_everybody_again(turn: Turn, token: Token, fault: Fault) -> bool:
 
 def delay_before_next_try(turn: Turn, token: Token) -> int | None:
     """How long to wait before the work is done once more; None when it may not be."""
-    step = turn.step_of(token)
+    step = turn.net.steps[token.step]
     if step.work is None or step.loop is not None:
         return None
     of_fan = step.fan is not None and not step.fan.keeps_targets

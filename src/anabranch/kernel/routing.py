@@ -19,7 +19,7 @@ from anabranch.kernel.value_access import INLINE, ValueAccess
 from anabranch.kernel.values import Fault
 from anabranch.net.net import Arc, Branch
 
-_EMPTY: Mapping[str, Any] = {}
+NO_ARGS: Mapping[str, Any] = {}
 
 
 def names_of_run(state: State) -> dict[str, Any]:
@@ -74,12 +74,14 @@ class _Unread(Mapping[str, Any]):
         return len(self._state.workload)
 
 
-def boundary_event(token: Token, ending: str, fault: Fault | None, at: int) -> dict[str, Any]:
+def boundary_event(
+    token: Token, ending: str, outcome: str, fault: Fault | None, at: int
+) -> dict[str, Any]:
     """The event that routing is about: this step run has just ended."""
     answer = token.answer
     event: dict[str, Any] = {
         "ending": ending,
-        "outcome": outcome_of(token, ending),
+        "outcome": outcome,
         "step": token.step,
         "result": answer.result if answer is not None else None,
         "error": msgspec.to_builtins(fault) if fault is not None else None,
@@ -99,7 +101,7 @@ def outcome_of(token: Token, ending: str) -> str:
     return {"failed": "error"}.get(ending, ending)
 
 
-class Taken(msgspec.Struct, frozen=True):
+class Taken(msgspec.Struct, frozen=True, gc=False):
     """An arc that fires, with the arguments it hands on."""
 
     arc: Arc
@@ -114,7 +116,7 @@ def taken_arcs(
     for arc in branch.arcs:
         if arc.guard is not None and not arc.guard.evaluate(names):
             continue
-        args = _arguments(arc.args, arc.target, names) if arc.args is not None else _EMPTY
+        args = _arguments(arc.args, arc.target, names) if arc.args is not None else NO_ARGS
         taken.append(Taken(arc, values.fit_fields(args) if args else args))
         if branch.mode == "exclusive":
             break
@@ -124,7 +126,7 @@ def taken_arcs(
 def _arguments(given: Expression, target: str, names: Mapping[str, Any]) -> Mapping[str, Any]:
     args = given.evaluate(names)
     if args is None:
-        return _EMPTY
+        return NO_ARGS
     if not isinstance(args, Mapping):
         raise ExpressionError(
             f"the args of the arc to {target!r} must be a mapping, not {type(args).__name__}"

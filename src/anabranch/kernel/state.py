@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
 
 from anabranch.kernel.provenance import Provenance
 from anabranch.kernel.tracker import Tracker
-from anabranch.kernel.values import Answer, Ending, Fault
+from anabranch.kernel.values import Answer, Ending, Fault, KeyLimit, Wait
 from anabranch.net.net import GatherRule
 
 ROOT_SCOPE = 0
@@ -79,6 +80,7 @@ class Job(msgspec.Struct, gc=False):
     postponed: int = 0  # how often it was put off because what it needs was away,
     postponed_ms: int = 0  # and how long that was in all, with the attempts that found it so
     workers_lost: int = 0  # those of its losses that were the end of a worker
+    wait: Wait | None = None  # parked: what it waits for, where nobody outside is asked
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):
@@ -176,6 +178,32 @@ class Gate(msgspec.Struct, gc=False):
     failed: bool = False
 
 
+class KeptSignal(msgspec.Struct, gc=False):
+    """A signal that no wait has taken yet."""
+
+    id: str
+    name: str
+    payload: Any
+    actor: str
+    at: int
+    expires: int
+    digest: str
+    size: int
+    problem: str = ""  # why the filter of a wait could not be evaluated for it, the first time
+
+
+class PastSignal(msgspec.Struct, gc=False):
+    """What became of a signal that is kept no more."""
+
+    name: str
+    digest: str
+    status: Literal["taken", "expired", "dropped"]  # dropped: the run ended first
+    received_at: int
+    at: int
+    job: str = ""  # that took it
+    step: str = ""
+
+
 class Judgement(msgspec.Struct, gc=False):
     """What was said about the task of a step run, the last of each step."""
 
@@ -251,6 +279,8 @@ class StepTally(msgspec.Struct, gc=False):
     statuses: list[str] = []
     dropped: int = 0  # how many came before those
     earlier: dict[str, int] = {}  # of these, the ones that have ended, by how
+    outcome: str = ""  # what the last one that was done came to, in the words of its work
+    by_error: str = ""  # the error that this outcome, or a skip, comes from, where one did
 
 
 class JoinRecord(msgspec.Struct, gc=False):
@@ -290,6 +320,7 @@ class Counts(msgspec.Struct, gc=False):
     timed_out_handled: int = 0
     branch_ends: int = 0
     problems: int = 0  # step runs that ended badly, and nothing took care of it
+    tolerated: int = 0  # those that did not do all they should, and the run went on by its policy
 
 
 class State(msgspec.Struct, gc=False):
@@ -357,6 +388,14 @@ class State(msgspec.Struct, gc=False):
     left_behind: list[tuple[str, str]] = []  # and the first few of them: (step, why)
     started_with: dict[str, str] = {}  # parts of the engine that began it
     final_args: dict[str, Any] = {}  # what arcs to the final step hand on
+    signals: dict[str, KeptSignal] = {}  # by id, in the order in which they came
+    past_signals: dict[str, PastSignal] = {}  # the last ones that are kept no more
+    priority: int = 0
+    limits: list[KeyLimit] = []  # that it has places under, or waits for
+    queued_for_place: bool = False  # it is recorded, and not admitted yet
+    entry: str = ""  # of a run that waits: the step it will begin at, if not that of the net
+    held_above: list[str] = []  # keys of limits whose places the runs above a child have
+    waits: dict[str, dict[str, bool]] = {}  # signal name → the jobs that wait, the longest first
 
     @property
     def finished(self) -> bool:
@@ -368,11 +407,18 @@ FAULTS_KEPT = 20
 JOINS_KEPT = 500
 #: The same for the runs of one step.
 STATUSES_KEPT = 500
+#: Ids of signals that are remembered after the signal is gone: one that is sent again is the same.
+PAST_SIGNALS_KEPT = 1_000
 
 #: Keeps the order of every mapping: a run that goes on from its snapshot meets its tokens, jobs
 #: and members in the order in which the live one does.
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(State)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[State]:
+    """Made when it is needed: it looks at the types of all fields, and few commands read states."""
+    return msgspec.json.Decoder(State)
 
 
 def encode_state(state: State) -> bytes:
@@ -380,7 +426,7 @@ def encode_state(state: State) -> bytes:
 
 
 def decode_state(data: bytes) -> State:
-    return _decoder.decode(data)
+    return _decoder().decode(data)
 
 
 def join_names(gather: Gather, slots: Sequence[int]) -> list[str]:

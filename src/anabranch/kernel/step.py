@@ -19,13 +19,16 @@ from anabranch.kernel import (
     gates,
     jobs,
     joins,
+    limits,
     loops,
     quiescence,
+    signals,
+    step_control,
     timing,
     tokens,
 )
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.state import ROOT_SCOPE, State
+from anabranch.kernel.state import State
 from anabranch.kernel.turn import (
     Activate,
     Conclude,
@@ -46,6 +49,8 @@ def step(
     """Decide what `stimulus`, arriving at instant `at`, means for this run."""
     if state.status:  # it has finished
         if isinstance(stimulus, s.Decide) and gates.said_before(state, stimulus):
+            return []
+        if isinstance(stimulus, s.Signal) and signals.sent_before(state, stimulus):
             return []
         raise Refused(f"run {state.run} has ended: {state.status}", code="run_finished")
     if not state.run and not isinstance(stimulus, s.Start):
@@ -72,9 +77,10 @@ def step(
 def _work_off(turn: Turn) -> None:
     """Follow every consequence until nothing is left to decide."""
     while True:
-        while turn.agenda:
-            item = turn.agenda.popleft()
-            _AGENDA[type(item)](turn, item)
+        if turn.agenda:
+            for item in turn.agenda:  # and whatever is put on it meanwhile
+                _AGENDA[type(item)](turn, item)
+            turn.agenda.clear()
         if turn.dirty:
             scope = next(iter(turn.dirty))
             del turn.dirty[scope]
@@ -82,10 +88,11 @@ def _work_off(turn: Turn) -> None:
         elif turn.readmit:
             turn.readmit = False
             gates.readmit(turn)
-        elif tokens.admit_queued(turn):
+            signals.rematch(turn)
+        elif turn.state.queued and tokens.admit_queued(turn):
             pass
-        elif not turn.events or not quiescence.settle(turn):
-            return
+        elif not turn.events or turn.state.jobs or not quiescence.settle(turn):
+            return  # somebody works for the run, or it is at rest
 
 
 def _start(turn: Turn, stimulus: s.Start) -> None:
@@ -101,15 +108,16 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
         hint = did_you_mean(stimulus.returns, net.steps)
         message = f"there is no step {stimulus.returns!r} whose result it could answer with"
         raise InputError(f"{message}; {hint}" if hint else message, code="unknown_step")
-    deadline = turn.at + net.policy.deadline_ms if net.policy.deadline_ms is not None else 0
+    workload = workload_of(net, stimulus)
+    waits = limits.limits_of(net, stimulus, workload) if net.limits else ()
+    timed = net.policy.deadline_ms is not None and not waits  # or its time runs once it is admitted
+    deadline = turn.at + (net.policy.deadline_ms or 0) if timed else 0
     turn.emit(
         e.RunStarted(
             stimulus.run,
             net.fingerprint,
             net.name,
-            turn.values.fit_fields(
-                deep_merge({**net.workload, **_computed(net, stimulus)}, stimulus.input)
-            ),
+            turn.values.fit_fields(workload),
             deadline,
             stimulus.parent,
             stimulus.origin,
@@ -121,11 +129,19 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
             stimulus.begun_by,
             stimulus.depth,
             stimulus.started_with,
+            net.priority if stimulus.priority is None else stimulus.priority,
+            stimulus.held,
         )
     )
-    payload = turn.state.workload if net.carries_payload else {}
-    if entry != net.final:  # that runs once, when nothing else moves: at once, here
-        turn.create(entry, scope=ROOT_SCOPE, via="entry", payload=payload)
+    if waits:
+        turn.emit(e.RunQueued(waits, stimulus.step or ""))
+    else:
+        limits.enter(turn, entry)
+
+
+def workload_of(net: Net, stimulus: s.Start) -> dict[str, Any]:
+    """What a run works with: the defaults of its definition under what it was given."""
+    return deep_merge({**net.workload, **_computed(net, stimulus)}, stimulus.input)
 
 
 def _computed(net: Net, stimulus: s.Start) -> dict[str, Any]:
@@ -173,13 +189,15 @@ def _resume(turn: Turn, stimulus: s.Resume) -> None:
 
 _STIMULI: dict[type, Callable[[Turn, Any], None]] = {
     s.Start: _start,
+    s.Admit: limits.admit,
     s.Tick: _tick,
     s.JobStart: jobs.start,
     s.JobExtend: jobs.extend,
     s.JobProgress: jobs.progress,
-    s.JobPark: jobs.park,
+    s.JobPark: signals.park,
     s.JobReport: jobs.report,
     s.JobLose: jobs.lose,
+    s.JobLate: jobs.late,
     s.JobDischarge: jobs.stopped,
     s.Decide: gates.decide,
     s.PatchContext: gates.patch,
@@ -187,7 +205,10 @@ _STIMULI: dict[type, Callable[[Turn, Any], None]] = {
     s.Resume: _resume,
     s.Cancel: _cancel,
     s.Wake: timing.wake,
+    s.Signal: signals.receive,
     s.TuneLoop: loops.tune,
+    s.RetryNow: step_control.retry_now,
+    s.Skip: step_control.skip,
     s.Overrun: _overrun,
 }
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.kernel.values import Answer, ContextPatch
+from anabranch.kernel.values import Answer, ContextPatch, Wait
 
 
-class _Stimulus(msgspec.Struct, frozen=True, omit_defaults=True):
+class _Stimulus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     pass
 
 
@@ -32,6 +32,12 @@ class Start(_Stimulus, frozen=True, tag="start", kw_only=True):
     begun_by: str = ""  # the run whose task begins it
     depth: int = 0  # of a child: how many runs above it began one another
     started_with: Mapping[str, str] = {}  # parts of its engine, as hints for the next one
+    priority: int | None = None  # instead of the net's
+    held: tuple[str, ...] = ()  # of a child: keys of limits whose places the runs above it have
+
+
+class Admit(_Stimulus, frozen=True, tag="admit"):
+    """The run has a place under each of its limits: it begins."""
 
 
 class Tick(_Stimulus, frozen=True, tag="tick"):
@@ -46,6 +52,7 @@ class JobStart(_Stimulus, frozen=True, tag="job.start"):
     worker: str = ""
     lease_until: int = 0
     holder: str = ""  # the id of the access token of whoever claims it
+    queued: bool = False  # it waits for a place to be done: its time has not begun
 
 
 class JobExtend(_Stimulus, frozen=True, tag="job.extend"):
@@ -54,6 +61,7 @@ class JobExtend(_Stimulus, frozen=True, tag="job.extend"):
     job: str
     attempt: int
     lease_until: int
+    began: bool = False  # what was queued is being done: its time begins
 
 
 class JobProgress(_Stimulus, frozen=True, tag="job.progress"):
@@ -75,6 +83,7 @@ class JobPark(_Stimulus, frozen=True, tag="job.park"):
     #: goes on from there, on some worker, with the answer in hand.
     memory: Any = None
     limit_ms: int = 0  # instead of `until`: how long to wait
+    wait: Wait | None = None  # nobody outside is asked: the kernel ends this wait
 
 
 class JobReport(_Stimulus, frozen=True, tag="job.report"):
@@ -91,6 +100,15 @@ class JobLose(_Stimulus, frozen=True, tag="job.lose"):
     reason: str = "lost"
     counted: bool = True  # false where it was handed back in order: that is no sign of trouble
     worker: bool = False  # the worker that had it is gone, not the engine
+
+
+class JobLate(_Stimulus, frozen=True, tag="job.late"):
+    """An attempt that was given up has come to its end all the same. Nothing follows from it."""
+
+    job: str
+    attempt: int
+    worker: str = ""
+    outcome: str = ""  # how it ended: of an answer its outcome, or else its status
 
 
 class JobDischarge(_Stimulus, frozen=True, tag="job.discharge"):
@@ -147,6 +165,17 @@ class Wake(_Stimulus, frozen=True, tag="wake"):
     runner: str | None = None  # internal: the owner whose run is meant; None is not compared
 
 
+class Signal(_Stimulus, frozen=True, tag="signal"):
+    """Something that the run may wait for has happened. Once more under the same id it is heard,
+    and changes nothing."""
+
+    id: str
+    name: str
+    payload: Any = None
+    actor: str = ""
+    ttl_ms: int = 0  # how long it is kept for a wait; 0 is until the end of the run
+
+
 class TuneLoop(_Stimulus, frozen=True, tag="loop.tune"):
     """Change a loop that is under way, by its id or its step: its window, or that it stops."""
 
@@ -157,6 +186,30 @@ class TuneLoop(_Stimulus, frozen=True, tag="loop.tune"):
     reason: str = ""
 
 
+class RetryNow(_Stimulus, frozen=True, tag="retry"):
+    """Whatever waits for its next try at this step is tried now; with `token` only that step run.
+
+    A job keeps its count of failures: the next one may be the last."""
+
+    step: str
+    token: int = 0
+    actor: str = ""
+    reason: str = ""
+
+
+class Skip(_Stimulus, frozen=True, tag="skip"):
+    """The one unfinished run of this step, or the one with this token, ends without its work.
+
+    It counts as skipped or, with a result (`answered`), as done with that result."""
+
+    step: str
+    token: int = 0
+    actor: str = ""
+    reason: str = ""
+    answered: bool = False
+    result: Any = None
+
+
 class Overrun(_Stimulus, frozen=True, tag="overrun"):
     """The run is larger than its engine allows; the reason names the limit."""
 
@@ -165,6 +218,7 @@ class Overrun(_Stimulus, frozen=True, tag="overrun"):
 
 Stimulus = (
     Start
+    | Admit
     | Tick
     | JobStart
     | JobExtend
@@ -172,6 +226,7 @@ Stimulus = (
     | JobPark
     | JobReport
     | JobLose
+    | JobLate
     | JobDischarge
     | Decide
     | PatchContext
@@ -179,6 +234,9 @@ Stimulus = (
     | Resume
     | Cancel
     | Wake
+    | Signal
     | TuneLoop
+    | RetryNow
+    | Skip
     | Overrun
 )

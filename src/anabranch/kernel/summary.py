@@ -11,6 +11,7 @@ from anabranch.kernel.causes import chain_of, last_effect
 from anabranch.kernel.privacy import public
 from anabranch.kernel.quiescence import result_of, status_of
 from anabranch.kernel.state import State, StepTally
+from anabranch.kernel.step_status import step_statuses
 from anabranch.kernel.tracker import loop_name, progress
 from anabranch.kernel.values import Answer, code_of, failed, succeeded
 from anabranch.net.net import Net
@@ -26,7 +27,9 @@ def summarise(net: Net, state: State) -> dict[str, Any]:
         "steps": steps_of(net, state),
         "joins": joins_of(state),
         "problem": problem_of(state),
-        "problems": state.counts.problems,
+        "problems": problems_of(state),
+        "tolerated": state.counts.tolerated,
+        "handled": state.counts.handled,
         "failures": faults_of(state),
     }
     if net.carries_payload:
@@ -36,10 +39,17 @@ def summarise(net: Net, state: State) -> dict[str, Any]:
     return summary
 
 
+def problems_of(state: State) -> int:
+    """Step runs that did not end as they should: those that nothing took care of, and those that a
+    policy tolerates. A failure with a way of its own out of the step is handled, and none."""
+    return state.counts.problems + state.counts.tolerated
+
+
 def steps_of(net: Net, state: State) -> dict[str, Any]:
     """Steps that have run, in document order."""
+    stand = step_statuses(state)
     return {
-        name: _step_of(net, state, name, tally)
+        name: _step_of(net, state, name, tally) | {"state": stand[name].status}
         for name in net.steps
         if (tally := state.steps.get(name)) is not None
     }
@@ -52,6 +62,10 @@ def _step_of(net: Net, state: State, name: str, tally: StepTally) -> dict[str, A
         "statuses": list(tally.statuses),
         "result": public(state.results.get(name), net.private),
     }
+    if tally.outcome:  # what its work calls what it came to, such as valid
+        step["outcome"] = tally.outcome
+    if tally.by_error:
+        step["by_error"] = tally.by_error
     if tally.dropped:  # the list has only the last ones; the log has them all
         step["earlier"] = _earlier(state, name, tally)
     return step

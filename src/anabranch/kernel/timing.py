@@ -8,7 +8,9 @@ and a lost or doubled wake-up changes nothing: `Tick` does whatever is due, once
     step:T     a step has taken too long            lease:J  a worker has not been heard of
     wake:T     a sleeping token goes on             retry:J  a failed job is tried again
                                                     queue:J  a shard found no worker in time
-                                                    wait:J   a parked job goes on without an answer
+                                                    wait:J   a parked job goes on without an answer,
+                                                             or has waited for as long as it wanted
+    signal:S   no wait has taken it in time
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from anabranch.kernel.jobs import abandon, cancel, jobs_of, lose, time_out, wait
 from anabranch.kernel.loops import waited_too_long
 from anabranch.kernel.quiescence import completion
 from anabranch.kernel.rounds import ask_everybody_again
+from anabranch.kernel.signals import end_wait, expire
 from anabranch.kernel.state import State, Token
 from anabranch.kernel.tokens import timed_out
 from anabranch.kernel.turn import Activate, Conclude, Turn
@@ -85,7 +88,7 @@ def _step_timeout(turn: Turn, name: str) -> None:
     token = turn.state.tokens[int(name)]
     hurries = token.hurries
     turn.emit(e.TokenTimed(token.id, 0))
-    step = turn.step_of(token)
+    step = turn.net.steps[token.step]
     if token.phase == "deciding" and step.decision is not None and step.decision.timeout_ms:
         _nobody_decided(turn, token, step.decision)
         return
@@ -111,12 +114,12 @@ def _nobody_decided(turn: Turn, token: Token, decision: Decision) -> None:
     )
     close_gate(turn, token, fault.message)
     resume_for(turn, token, ENGINE)
-    turn.later(Conclude(token.id, fault))
+    turn.agenda.append(Conclude(token.id, fault))
 
 
 def _wake(turn: Turn, name: str) -> None:
     turn.emit(e.TokenWoken(int(name), "time"))
-    turn.later(Activate(int(name)))
+    turn.agenda.append(Activate(int(name)))
 
 
 def _on_retry_due(turn: Turn, name: str) -> None:
@@ -129,7 +132,11 @@ def _job_timeout(turn: Turn, name: str) -> None:
 
 
 def _wait_over(turn: Turn, name: str) -> None:
-    wait_over(turn, turn.state.jobs[name])
+    job = turn.state.jobs[name]
+    if job.wait is not None:
+        end_wait(turn, job)
+    else:
+        wait_over(turn, job)
 
 
 def _on_lease_expired(turn: Turn, name: str) -> None:
@@ -147,6 +154,7 @@ _DUE = {
     "lease": _on_lease_expired,
     "queue": waited_too_long,
     "wait": _wait_over,
+    "signal": expire,
 }
 
 
@@ -187,4 +195,4 @@ def wake(turn: Turn, stimulus: s.Wake) -> None:
     payload = {k: v for k, v in stimulus.payload.items() if not k.startswith("_")}
     for token in asleep:
         turn.emit(e.TokenWoken(token.id, stimulus.actor or "wake", payload))
-        turn.later(Activate(token.id))
+        turn.agenda.append(Activate(token.id))

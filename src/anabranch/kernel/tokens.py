@@ -50,7 +50,7 @@ def activate(turn: Turn, item: Activate) -> None:
     if created > TOKENS_PER_TURN_MAX and created > _tokens_max(turn):
         _stop_running_wild(turn, token)
         return
-    step = turn.step_of(token)
+    step = turn.net.steps[token.step]
     passes = step.admission is None or token.admitted
     if not passes and not _admit(turn, token, step):
         return
@@ -115,7 +115,7 @@ def _make_ready(turn: Turn, token: Token, step: Step) -> None:
     elif step.work is not None:
         schedule(turn, token)
     elif step.decision is None or not reuse_answer(turn, token):
-        turn.later(Conclude(token.id))
+        turn.agenda.append(Conclude(token.id))
 
 
 def _start_the_clock(turn: Turn, token: Token, step: Step) -> None:
@@ -159,10 +159,10 @@ def admit_queued(turn: Turn) -> bool:
         return False
     order = positions(turn.net)
     token = min((turn.state.tokens[each] for each in queued), key=lambda t: (order[t.step], t.id))
-    if _crowded(turn, turn.step_of(token)):
+    if _crowded(turn, turn.net.steps[token.step]):
         return False
     turn.emit(e.TokenAdmitted(token.id, "room"))
-    turn.later(Activate(token.id))
+    turn.agenda.append(Activate(token.id))
     return True
 
 
@@ -185,12 +185,12 @@ def conclude(turn: Turn, item: Conclude) -> None:
         _fail(turn, token, fault or Fault("unknown", "the work failed"))
     elif answer is not None and answer.status in ("aborted", "cancel_run"):
         _stop(turn, token, answer.status == "cancel_run", answer.fault)
-    elif not open_decision(turn, token):
+    elif turn.net.steps[token.step].decision is None or not open_decision(turn, token):
         finish(turn, token, "done", None)
 
 
 def _fail(turn: Turn, token: Token, fault: Fault) -> None:
-    step = turn.step_of(token)
+    step = turn.net.steps[token.step]
     work = step.work
     if work is not None and work.error_aborts:
         end_now(turn, token, "aborted", fault)
@@ -221,7 +221,7 @@ def _failed_for_good(turn: Turn, token: Token, step: Step, fault: Fault) -> None
 
 def timed_out(turn: Turn, token: Token, fault: Fault, then: str = "") -> None:
     """The step, or who decides about it, has taken too long, and nothing is left to try."""
-    match then or turn.step_of(token).on_timeout:
+    match then or turn.net.steps[token.step].on_timeout:
         case "fail":
             finish(turn, token, "failed", fault)
         case "skip":
@@ -248,7 +248,7 @@ def _bury(turn: Turn, token: Token) -> None:
 
 def _keep_costs(turn: Turn, token: Token) -> None:
     """Work that was not interrupted has cost what it cost: its counts are kept, nothing else."""
-    work, answer = turn.step_of(token).work, token.answer
+    work, answer = turn.net.steps[token.step].work, token.answer
     if work is not None and work.finishes_when_killed and answer is not None:
         counts = tuple(patch for patch in answer.patches if patch.reducer == "sum")
         _patch(turn, counts, f"the work of token {token.id}")

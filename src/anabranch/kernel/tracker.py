@@ -22,6 +22,8 @@ from anabranch.literals import Reducer
 
 FAILURES_KEPT = 100
 SHARD_MAX = 4096  # items in a shard of automatic size: more would only take memory
+SIDE_BY_SIDE = 8  # items in a shard, also where they take longer than its time, in wide windows
+SIDE_BY_SIDE_MS = 1000  # as long as such a shard takes no longer than this
 UNKNOWN = -1
 
 LoopStatus = Literal["open", "complete", "partial", "failed"]
@@ -165,6 +167,10 @@ def size_after(tracker: Tracker, items: int, milliseconds: int) -> int:
     target = 250.0 if tracker.mode == "fanout" or tracker.side_by_side else 20.0
     item = max(milliseconds, 0.02) / max(items, 1)
     wanted = int(target / item)
+    if tracker.side_by_side and milliseconds <= SIDE_BY_SIDE_MS:
+        # They wait together: a shard of some of them takes about as long as one. There are always
+        # as many shards out as items may be at work, so it takes a wide window to fill them.
+        wanted = max(wanted, min(SIDE_BY_SIDE, tracker.window // SIDE_BY_SIDE))
     # A small shard says little about large ones: what it allows grows by eight at most, however
     # many of its size come back at once.
     limit = max(tracker.shard_size, items * 8)

@@ -7,7 +7,6 @@ thousand routers needs no deep stack and the modules of the kernel do not call i
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -15,19 +14,19 @@ import msgspec
 
 from anabranch.kernel.events import Event, TokenCreated
 from anabranch.kernel.evolve import evolve
-from anabranch.kernel.state import State, Token
+from anabranch.kernel.state import State
 from anabranch.kernel.value_access import INLINE, ValueAccess
 from anabranch.kernel.values import Fault
-from anabranch.net.net import Net, Step
+from anabranch.net.net import Net
 
 
-class Activate(msgspec.Struct, frozen=True):
+class Activate(msgspec.Struct, frozen=True, gc=False):
     """The token may go on: admission, wake time, work."""
 
     token: int
 
 
-class Conclude(msgspec.Struct, frozen=True):
+class Conclude(msgspec.Struct, frozen=True, gc=False):
     """The work of the token is over; its answer (or `fault`) stands in the state."""
 
     token: int
@@ -35,26 +34,26 @@ class Conclude(msgspec.Struct, frozen=True):
     given_up: bool = False  # somebody decided that it is not tried again
 
 
-class FillWindow(msgspec.Struct, frozen=True):
+class FillWindow(msgspec.Struct, frozen=True, gc=False):
     """A fan has room for more jobs."""
 
     token: int
 
 
-class SlotOver(msgspec.Struct, frozen=True):
+class SlotOver(msgspec.Struct, frozen=True, gc=False):
     """The job of a fan's slot is over, with an answer in the state or with a fault."""
 
     job: str
     fault: Fault | None = None
 
 
-class EndRun(msgspec.Struct, frozen=True):
+class EndRun(msgspec.Struct, frozen=True, gc=False):
     """The work of a slot asked for the end of the whole run."""
 
     reason: str
 
 
-class FillLoop(msgspec.Struct, frozen=True):
+class FillLoop(msgspec.Struct, frozen=True, gc=False):
     """A loop may have room for more shards, or be over."""
 
     token: int
@@ -63,12 +62,12 @@ class FillLoop(msgspec.Struct, frozen=True):
 Item = Activate | Conclude | FillWindow | SlotOver | FillLoop | EndRun
 
 
-class Turn(msgspec.Struct):
+class Turn(msgspec.Struct, gc=False):
     net: Net
     state: State
     at: int
     events: list[Event] = []
-    agenda: deque[Item] = msgspec.field(default_factory=deque)
+    agenda: list[Item] = []
     #: Scopes in which something ended: their joins and barriers are looked at again.
     dirty: dict[int, bool] = {}
     #: The context changed: held tokens are looked at again.
@@ -80,9 +79,6 @@ class Turn(msgspec.Struct):
     def emit(self, event: Event) -> None:
         evolve(self.state, event, self.at)
         self.events.append(event)
-
-    def later(self, item: Item) -> None:
-        self.agenda.append(item)
 
     def create(
         self,
@@ -98,7 +94,4 @@ class Turn(msgspec.Struct):
         """A token at this step, which goes as far as it can."""
         token = self.state.next_token
         self.emit(TokenCreated(token, step, parent, scope, via, args or {}, payload or {}, wake))
-        self.later(Activate(token))
-
-    def step_of(self, token: Token) -> Step:
-        return self.net.steps[token.step]
+        self.agenda.append(Activate(token))

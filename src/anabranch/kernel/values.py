@@ -53,13 +53,14 @@ def code_of(fault: Fault) -> str:
     return code.lower() if _SHOUTED.fullmatch(code) else code
 
 
-How = Literal["failed", "unfinished", "items", "arc", "join", "context", "result", "again"]
+How = Literal["failed", "unfinished", "items", "arc", "join", "context", "result", "again", "asked"]
 
 _CAUSES: dict[str, str] = {
     "failed": "it did not end well",
     "unfinished": "it did not come to its end",
     "items": "not all of its items were done",
     "again": "it is done again",
+    "asked": "it was asked for",
     "arc": "it follows {of}, which runs again",
     "join": "it joins what {of} delivers, which runs again",
     "context": "it reads ctx.{of}, which {by} writes",
@@ -101,6 +102,22 @@ class WakeRequest(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     runner: str | None = None  # whose run is meant; None says nothing about that
 
 
+class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a parked job waits for by itself: its time, or a signal."""
+
+    event: str = ""  # the name of the signal; "" is time alone
+    task: str = ""  # the task of the step that waits: the net has its filter
+    seen: Mapping[str, Any] = {}  # what the filter sees of the job, as it was when the wait began
+
+
+class KeyLimit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How many runs that count under this key may be under way at once."""
+
+    key: str
+    limit: int
+    when_full: Literal["queue", "reject", "cancel_oldest"] = "queue"
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a job reports. Use the constructors below; each names one legal shape."""
 
@@ -119,6 +136,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     #: failure, whatever the retry policy says.
     later_ms: int = 0
     tasks: tuple[TaskRun, ...] = ()  # the executions of the tasks it is made of, in order
+    #: Its outcome is a no because of this error, not because of what was looked at.
+    by_error: str = ""
 
 
 def succeeded(

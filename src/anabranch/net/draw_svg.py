@@ -61,6 +61,7 @@ def svg(
         f'<rect class="anb-paper" width="{width:.0f}" height="{height:.0f}" rx="10"/>',
         *_frames(shown, laid_out),
         *_arrows(shown, laid_out),
+        *_frame_titles(shown, laid_out),
         *(_box(box, laid_out.boxes[box.id]) for box in shown.boxes),
         "</svg>",
     ]
@@ -192,6 +193,24 @@ def _count(box: Box, right: float, top: float) -> str:
 
 def _frames(shown: Picture, laid_out: Layout) -> Iterable[str]:
     """Outer frames first, so that inner ones lie on top."""
+    for _, (left, top, right, bottom) in _bounds(shown, laid_out):
+        yield (
+            f'<g class="anb-frame"><rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" '
+            f'height="{bottom - top:.1f}" rx="12"/></g>'
+        )
+
+
+def _frame_titles(shown: Picture, laid_out: Layout) -> Iterable[str]:
+    """After the arrows, so that none crosses a title."""
+    for title, (left, _, _, bottom) in _bounds(shown, laid_out):
+        x = left + 6 + _paper_width(title) / 2
+        yield f'<g class="anb-title">{_on_paper(title, x, bottom - 8.5)}</g>'
+
+
+def _bounds(
+    shown: Picture, laid_out: Layout
+) -> Iterable[tuple[str, tuple[float, float, float, float]]]:
+    """The title of each frame with its left, top, right and bottom."""
     for frame in sorted(shown.frames, key=lambda each: -len(each.members)):
         points = [laid_out.boxes[name] for name in frame.members]
         if not points:
@@ -202,11 +221,7 @@ def _frames(shown: Picture, laid_out: Layout) -> Iterable[str]:
         right = max(point.x + point.width / 2 for point in points) + pad
         top = min(point.y - point.height / 2 for point in points) - pad
         bottom = max(point.y + point.height / 2 for point in points) + pad + 4
-        yield (
-            f'<g class="anb-frame"><rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" '
-            f'height="{bottom - top:.1f}" rx="12"/><text x="{left + 10:.1f}" y="{bottom - 5:.1f}">'
-            f"{_text(frame.title)}</text></g>"
-        )
+        yield frame.title, (left, top, right, bottom)
 
 
 # -- arrows ----------------------------------------------------------------------------------
@@ -224,21 +239,27 @@ def _arrows(shown: Picture, laid_out: Layout) -> Iterable[str]:
         else:
             path = _path(route, leaving[index], arriving[index])
             label = (route.label.x, route.label.y) if route.label else _middle(route)
+        when = f' data-when="{_text(arrow.when)}"' if arrow.when else ""
         yield (
             f'<g class="{classes}" data-from="{named[arrow.source]}" '
-            f'data-to="{named[arrow.target]}">{hint}<path class="anb-line" d="{path}" '
+            f'data-to="{named[arrow.target]}"{when}>{hint}<path class="anb-line" d="{path}" '
             f'marker-end="url(#anb-tip)"/></g>'
         )
         if arrow.label:
-            labels.append(_label(arrow, *label, hint))
+            labels.append(_on_paper(arrow.label, *label, hint))
     yield from labels  # last, so that no line crosses a label
 
 
-def _label(arrow: Arrow, x: float, y: float, hint: str) -> str:
-    width = 6.0 * len(arrow.label) + 8
+def _paper_width(text: str) -> float:
+    return 6.0 * len(text) + 8
+
+
+def _on_paper(text: str, x: float, y: float, hint: str = "") -> str:
+    """A text around this point that covers the lines below it."""
+    width = _paper_width(text)
     paper = f'x="{x - width / 2:.1f}" y="{y - LABEL_HEIGHT / 2:.1f}" width="{width:.1f}"'
     return f'<rect class="anb-under" {paper} height="{LABEL_HEIGHT:.0f}" rx="4"/>' + _line(
-        "anb-label", x, y + 3.5, arrow.label, hint
+        "anb-label", x, y + 3.5, text, hint
     )
 
 
@@ -319,7 +340,6 @@ _SHAPES = (
     ".anb-label{font-size:10.5px}.anb-under{fill-opacity:.9}.anb-note{font-size:10.5px}"
     ".anb-badge-text{font-size:10.5px;font-weight:600}"
     ".anb-frame rect{fill-opacity:.35;stroke-dasharray:5 4}"
-    ".anb-graph .anb-frame text{font-size:10.5px;text-anchor:start}"
 )
 
 
@@ -332,7 +352,7 @@ def _colours(dark: bool) -> str:
         f".anb-paper{{fill:{paper}}}",
         f".anb-line{{stroke:{line}}}.anb-tip,.anb-start{{fill:{line}}}",
         f".anb-label,.anb-note{{fill:{label}}}.anb-under{{fill:{paper}}}",
-        f".anb-frame rect{{fill:{frame[0]};stroke:{frame[1]}}}.anb-frame text{{fill:{label}}}",
+        f".anb-frame rect{{fill:{frame[0]};stroke:{frame[1]}}}",
     ]
     for look, colours in PALETTE.items():
         fill, stroke, ink = colours[dark]

@@ -37,15 +37,21 @@ class Meetings(msgspec.Struct, frozen=True):
 
 
 def meetings(net: Net, following: Following, *, work: int = WORK) -> Meetings:
-    walk = _Walk(net, following, work)
     found: dict[str, list[Step]] = {}
+    forks = [
+        (step, branch)
+        for step in net.steps.values()
+        for branch in step.branches
+        if branch.mode == "inclusive" and len(branch.arcs) > 1
+    ]
+    if not forks:
+        return Meetings(found, 0, 0)
+    walk = _Walk(net, following, work)
     if not walk.can_meet(net):
         return Meetings(found, 0, 0)
-    for step in net.steps.values():
-        for branch in step.branches:
-            if branch.mode == "inclusive" and len(branch.arcs) > 1:
-                for name in walk.met(step.name, branch):
-                    found.setdefault(name, []).append(step)
+    for step, branch in forks:
+        for name in walk.met(step.name, branch):
+            found.setdefault(name, []).append(step)
     return Meetings(found, walk.partly, walk.followed)
 
 

@@ -113,6 +113,13 @@ class Retry(msgspec.Struct, frozen=True):
         return int(min(delay, self.delay_ms_max if self.delay_ms_max is not None else 1e15))
 
 
+class WaitRule(msgspec.Struct, frozen=True):
+    """Which signals a task waits for."""
+
+    event: str  # their name
+    filter: Expression | None = None  # over `signal`, and what guards see; None takes them all
+
+
 class Work(msgspec.Struct, frozen=True):
     """What a job of this step does. The kernel reads the timing, never the rest."""
 
@@ -140,6 +147,7 @@ class Work(msgspec.Struct, frozen=True):
     #: The outcomes its answers can have, where they are known; the analysis counts on it.
     outcomes: tuple[str, ...] = ()
     label: str = ""  # of the one task that it is, where the dialect has tasks
+    wait: WaitRule | None = None  # of a task that waits for a signal
 
 
 class Fan(msgspec.Struct, frozen=True):
@@ -200,6 +208,8 @@ class Decision(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     #: What it comes to that neither said anything in time; "" is an error like any other.
     on_timeout: Literal["", "fail", "skip", "abort_run"] = ""
+    #: What is asked where it is a template: `ask` is its text then, for what cannot evaluate it.
+    question: Expression | None = None
 
 
 class Patch(msgspec.Struct, frozen=True):
@@ -259,6 +269,18 @@ class RunPolicy(msgspec.Struct, frozen=True):
     timeouts_have_own_status: bool = True
     #: How many step runs may be under way at once; those to come wait in the order of the net.
     parallel_max: int | None = None
+
+
+WhenFull = Literal["queue", "reject", "cancel_oldest"]
+
+
+class ConcurrencyLimit(msgspec.Struct, frozen=True):
+    """How many runs that have the same key may be under way at once; see `kernel.limits`."""
+
+    limit: int
+    key: Expression | None = None  # over the input; None: every run of the definition
+    when_full: WhenFull = "queue"
+    shared: bool = False  # runs of other definitions with this key count too
 
 
 OWNER = "owner"  # the label of a run that says whose it is
@@ -342,6 +364,9 @@ class Net(msgspec.Struct, frozen=True, weakref=True):
     labels: Mapping[str, str] = {}
     description: str = ""
     path: str = ""  # under which it is known in a catalog, where it says so
+    schedule: Mapping[str, Any] = {}  # when to begin runs of it, as its author wrote it
+    limits: tuple[ConcurrencyLimit, ...] = ()  # a run begins when there is room under each
+    priority: int = 0  # of its runs where they wait with others: the highest goes first
 
     @property
     def has_secrets(self) -> bool:

@@ -25,8 +25,14 @@ LOOKS: Mapping[str, Look] = {
     "sleeping": "active",
     "held": "waiting",
     "joining": "waiting",
+    "queued": "waiting",
+    "retrying": "waiting",
+    "parked": "waiting",
     "deciding": "waiting",
     "done": "done",
+    "valid": "done",
+    "invalid": "waiting",
+    "invalid by error": "failed",
     "failed": "failed",
     "aborted": "failed",
     "skipped": "quiet",
@@ -57,6 +63,7 @@ class Arrow(msgspec.Struct, frozen=True):
     label: str = ""
     dashed: bool = False
     hint: str = ""
+    when: str = ""  # the outcome for which it is taken; "" is any
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -135,7 +142,7 @@ class _Painter:
             guarded = guarded or arc.guard is not None
             ends = self._ids[step.name], self._ids[arc.target]
             hint = arc.guard.text if arc.guard is not None else ""
-            self._picture.arrows.append(Arrow(*ends, label, hint=hint))
+            self._picture.arrows.append(Arrow(*ends, label, hint=hint, when=branch.outcome or ""))
 
     # -- joins -------------------------------------------------------------------------------
 
@@ -147,7 +154,8 @@ class _Painter:
         for slot in join.slots:
             if slot.node in self._ids:
                 label = "" if slot.when == "any" else slot.when
-                self._picture.arrows.append(Arrow(self._ids[slot.node], box, label, dashed=True))
+                arrow = Arrow(self._ids[slot.node], box, label, dashed=True, when=label)
+                self._picture.arrows.append(arrow)
         if target is not None:
             self._picture.arrows.append(Arrow(box, target))
 
@@ -220,7 +228,7 @@ def detail(step: Step) -> str:
     """The second line of a step's box: what it does, and what may hold it up."""
     words: list[str] = []
     if step.work is not None:
-        words.append(step.work.kind)
+        words.append("loop" if step.loop is not None else step.work.kind)
         if step.work.retry.attempts > 1:
             words.append(f"≤ {step.work.retry.attempts} tries")
     if step.decision is not None:

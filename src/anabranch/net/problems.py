@@ -93,6 +93,7 @@ CODES: Mapping[str, str] = {
     "conflicting-keys": "two keys of which only one may be there",
     "bad-choice": "a word that is not one of the choices",
     "bad-number": "a number outside its range",
+    "bad-schedule": "a `schedule` that cannot be read or never comes: a cron of 31 February",
     "bad-duration": "not a duration, or zero where time is needed",
     "bad-name": "a name that cannot be used",
     "no-name": "the definition has no name",
@@ -128,6 +129,7 @@ CODES: Mapping[str, str] = {
     "shared-write": "items that run at once write the same context key",
     "decision-arc": "an arc of a decision that does not say which way it means",
     "no-reducer": "`set_shared` without a reducer for it",
+    "rate-at-workers": "a rate of a kind or a host, and a pool whose workers do not know it",
     "lost-order": "a sequential loop that is run as a fan-out",
     # books of participants
     "bad-book": "an entry of a book of participants that cannot be used",

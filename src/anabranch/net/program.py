@@ -18,6 +18,7 @@ from msgspec.structs import force_setattr
 
 from anabranch.expressions.port import Expression
 from anabranch.literals import Reducer
+from anabranch.net.net import WaitRule
 from anabranch.net.problems import Position
 
 Control = Literal["continue", "skip", "retry", "jump", "break", "fail"]
@@ -88,6 +89,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
     hooks: TaskHooks | None = None
     loop: InnerLoop | None = None  # instead of work of its kind
     waits: bool = False  # for an answer from outside, such as a child run's
+    wait: WaitRule | None = None  # of one that waits for a signal
     inclusive: bool = False  # all rules that match write; the first of them that leads away decides
     #: Nothing is said about what follows it; kept, because large loops ask for every item.
     simple: bool = False  # set below, whatever is given
@@ -109,15 +111,6 @@ class Program(msgspec.Struct, frozen=True):
 
     def index(self, label: str) -> int:
         return next(i for i, task in enumerate(self.tasks) if task.label == label)
-
-    @property
-    def plain(self) -> bool:
-        """One task and nothing said about what comes before or follows it."""
-        if len(self.tasks) != 1 or self.variables is not None:
-            return False
-        task = self.tasks[0]
-        own = task.output or task.timeout_ms or task.loop or task.waits
-        return task.simple and not own
 
     @property
     def waits(self) -> bool:
@@ -147,3 +140,5 @@ class Iteration(msgspec.Struct, frozen=True):
     stops: bool = False  # at the first item that failed for good; those after it are left alone
     retries: int = 0  # how often a failed item may go out once more
     ordered: bool = False  # one after the other: each sees the context as the one before left it
+    item: tuple[str, ...] = ()  # where templates find the item; () where that is not told
+    result: tuple[str, ...] = ()  # and where rules find the result of a task that ended well
