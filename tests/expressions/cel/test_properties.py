@@ -43,6 +43,7 @@ from anabranch.expressions.cel.values import (
     text_of,
 )
 from anabranch.expressions.placeholders import compile_value
+from seeds import examples
 
 NAMES = ("a", "b", "c", "resp", "x")
 
@@ -105,7 +106,7 @@ values = st.recursive(
 environments = st.dictionaries(names, values)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(trees)
 def test_a_tree_written_out_is_read_as_the_same_tree(tree: Node) -> None:
     text = written(tree)
@@ -116,7 +117,7 @@ def test_a_tree_written_out_is_read_as_the_same_tree(tree: Node) -> None:
     assert again == tree
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(trees, environments, st.booleans())
 def test_evaluating_raises_nothing_but_its_own_errors(
     tree: Node, given_names: dict[str, Any], strict: bool
@@ -126,7 +127,7 @@ def test_evaluating_raises_nothing_but_its_own_errors(
         text_of(plain_of(result))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_reader(text: str) -> None:
     for read in (compile_cel, compile_value):
@@ -137,7 +138,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 alphabet = st.text(st.sampled_from("[]ABab01'\"+-*/%()<>!=|& .?:,{}"), max_size=40)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(alphabet)
 def test_no_mixture_of_signs_breaks_a_value(text: str) -> None:
     with suppress(CelError):
@@ -145,7 +146,7 @@ def test_no_mixture_of_signs_breaks_a_value(text: str) -> None:
         value.evaluate({"A": 1, "B": "x"})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(trees)
 def test_the_static_cost_is_bounded_by_the_size_of_the_tree(tree: Node) -> None:
     flat = Prices(operator=1, function=1, matches=1)
@@ -166,7 +167,7 @@ patterns = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(patterns, st.text(st.sampled_from("ab1 "), max_size=8))
 def test_patterns_find_what_the_standard_library_finds(pattern: str, text: str) -> None:
     """`\\Z` because Python's `$` also stands before a last line end."""

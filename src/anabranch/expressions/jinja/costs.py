@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from jinja2 import Undefined
 
-from anabranch.expressions.jinja.limits import Meter, TemplateLimits, TooMuch
+from anabranch.expressions.jinja.limits import TemplateLimits, TooMuch
+from anabranch.expressions.jinja.meter import Meter
 from anabranch.expressions.text_search import search_cost
 
 ELEMENT: Final = 8

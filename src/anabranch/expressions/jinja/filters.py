@@ -28,7 +28,8 @@ from anabranch.expressions.jinja.costs import (
     check_key,
 )
 from anabranch.expressions.jinja.filters_lists import list_filters
-from anabranch.expressions.jinja.limits import Meter, TooMuch
+from anabranch.expressions.jinja.limits import TooMuch
+from anabranch.expressions.jinja.meter import Meter
 from anabranch.expressions.jinja.quotes import py, sh, sql
 from anabranch.expressions.text_search import search_cost
 

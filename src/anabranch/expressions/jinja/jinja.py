@@ -31,26 +31,21 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from jinja2 import Undefined, UndefinedError
+import msgspec
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja.limits import (
-    TemplateLimits,
-    TooMuch,
-    finite,
-    require_defined,
-    whole,
-)
-from anabranch.expressions.jinja.paths import TemplateLookup
-from anabranch.expressions.jinja.program import (
-    CompiledTemplate,
+from anabranch.expressions.jinja.limits import TemplateLimits, TooMuch, finite, whole
+from anabranch.expressions.jinja.plain import plain_template
+from anabranch.expressions.jinja.template import (
     Mode,
     Rendered,
+    Template,
     TemplateError,
-    program,
+    TemplateLookup,
     quoted,
     sentence,
 )
@@ -72,6 +67,8 @@ View = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 FALSE_TEXTS = frozenset({"", "false", "0", "no", "none"})
 LITERALS = {"true": True, "false": False, "null": None, "none": None}
+_PLAIN_MAX = 2**63
+_PLAIN_KINDS = frozenset({str, int, bool, type(None)})
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 
@@ -121,7 +118,7 @@ def _no_constant(word: str) -> Any:
 class _Templated:
     __slots__ = ("_program", "_view", "text")
 
-    def __init__(self, program: CompiledTemplate, view: View) -> None:
+    def __init__(self, program: Template, view: View) -> None:
         self.text = program.text
         self._program = program
         self._view = view
@@ -163,6 +160,17 @@ class ValueTemplate(_Templated):
 
     __slots__ = ()
 
+    def looks_up(self, path: tuple[str, ...]) -> bool:
+        """Whether it gives what is at this path, and that is all it does."""
+        return self._program.looks_up(path)
+
+    def given(self, value: Any) -> Any:
+        """What it gives where the value at the path that it looks up is known."""
+        kind = type(value)
+        if kind is str or (kind is int and -_PLAIN_MAX < value < _PLAIN_MAX):
+            return value
+        return value if kind is bool or value is None else self._plain(value)
+
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         value = self._run(names)
         kind = type(value)
@@ -173,14 +181,29 @@ class ValueTemplate(_Templated):
         return self._plain(value)
 
     def _plain(self, value: Any) -> Any:
+        kind = type(value)
         try:
-            if type(value) is int:
+            if kind is int:
                 return whole(value)
-            if type(value) is float:
+            if kind is float:
                 return finite(value)
+            if self._program.lookup and (kind is dict or kind is list):
+                # It exists already, so its size is no danger.
+                return msgspec.to_builtins(value, enc_hook=self._unusual)
+        except (TooMuch, ValueError, TypeError, RecursionError) as error:
+            raise ExpressionError(f"{quoted(self.text)}: {_reason(error)}") from None
+        return self._unusual(value)
+
+    def _unusual(self, value: Any) -> Any:
+        """The same for values that are no JSON as they are, or that the template has made."""
+        from jinja2 import Undefined, UndefinedError
+
+        from anabranch.expressions.jinja.meter import require_defined
+
+        meter = self._program.sandbox.meter
+        try:
             if isinstance(value, Undefined):
                 return require_defined(value)
-            meter = self._program.sandbox.meter
             return meter.copied(value) if self._program.lookup else meter.plain(value)
         except (TooMuch, UndefinedError, ValueError, TypeError, RecursionError) as error:
             raise ExpressionError(f"{quoted(self.text)}: {_reason(error)}") from None
@@ -239,13 +262,16 @@ class TemplateTree:
     """A structure with expressions inside. Parts without any are handed out as they are: they are
     shared between evaluations and must not be changed."""
 
-    __slots__ = ("_build", "_view", "structure", "text")
+    __slots__ = ("_build", "_view", "structure")
 
-    def __init__(self, structure: Any, view: View) -> None:
-        self.text = describe(structure)
+    def __init__(self, structure: Any, build: Builder, view: View) -> None:
         self.structure = structure  # plain data with expressions as leaves
         self._view = view
-        self._build = _builder(structure) or (lambda _: structure)
+        self._build = build
+
+    @property
+    def text(self) -> str:
+        return describe(self.structure)
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         return self._build(self._view(names))
@@ -281,7 +307,7 @@ def _builder(structure: Any) -> Builder | None:
     if is_expression(structure):
         evaluate: Builder = structure.evaluate
         return evaluate
-    if isinstance(structure, Mapping):
+    if type(structure) is dict or isinstance(structure, Mapping):
         return _frame_builder(dict(structure), structure.items())
     if isinstance(structure, (list, tuple)):
         return _frame_builder(list(structure), enumerate(structure))
@@ -303,6 +329,44 @@ def _frame_builder(frame: Any, items: Iterable[tuple[Any, Any]]) -> Builder | No
     return build
 
 
+def made_from(structure: Mapping[str, Any], path: tuple[str, ...]) -> Callable[[Any], Any] | None:
+    """How to build the mapping from the value at one path, where all templates in it are no more
+    than that path. None for any other; parts that hold lists or mappings count as such."""
+    frame: dict[str, Any] = {}
+    parts: list[tuple[str, Callable[[Any], Any]]] = []
+    for key, part in structure.items():
+        if isinstance(part, ValueTemplate):
+            if not part.looks_up(path):
+                return None
+            parts.append((key, part.given))
+        elif is_expression(part) and not isinstance(part, Constant):
+            return None
+        value = part.value if isinstance(part, Constant) else part
+        if isinstance(value, (Mapping, list, tuple)):
+            return None
+        frame[key] = value
+
+    def build(value: Any) -> Any:
+        result = frame.copy()
+        for name, give in parts:
+            result[name] = give(value)
+        return result
+
+    return build
+
+
+def all_plain(values: Sequence[Any]) -> bool:
+    """Whether a template that looks such a value up gives each of them as it is."""
+    if isinstance(values, range):
+        ends: Sequence[int] = (values[0], values[-1]) if values else ()
+    else:
+        kinds = set(map(type, values))
+        if not kinds <= _PLAIN_KINDS:
+            return False
+        ends = [value for value in values if type(value) is int] if int in kinds else ()
+    return not ends or (min(ends) > -_PLAIN_MAX and max(ends) < _PLAIN_MAX)
+
+
 def describe(structure: Any) -> str:
     """The structure as its author wrote it, roughly: expressions appear as their text."""
     if isinstance(structure, Constant):
@@ -314,6 +378,17 @@ def describe(structure: Any) -> str:
     if isinstance(structure, (list, tuple)):
         return "[" + ", ".join(describe(item) for item in structure) + "]"
     return json.dumps(structure, ensure_ascii=False)
+
+
+@lru_cache(maxsize=8192)
+def program(text: str, mode: Mode, limits: TemplateLimits) -> Template:
+    """The template, parsed; raises `TemplateError`. Jinja is loaded where it needs that."""
+    plain = plain_template(text, mode, limits)
+    if plain is not None:
+        return plain
+    from anabranch.expressions.jinja.program import compiled
+
+    return compiled(text, mode, limits)
 
 
 # -- the language ----------------------------------------------------------------------------
@@ -356,9 +431,8 @@ class Jinja:
         if is_expression(structure):
             expression: Expression = structure
             return expression
-        if _builder(structure) is None:
-            return Constant(structure)
-        return TemplateTree(structure, self._view)
+        build = _builder(structure)
+        return Constant(structure) if build is None else TemplateTree(structure, build, self._view)
 
     def _compiled(self, value: Any) -> Any:
         if isinstance(value, str):

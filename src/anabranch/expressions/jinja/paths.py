@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 from jinja2 import nodes
 
+from anabranch.expressions.jinja.template import TemplateLookup
 from anabranch.expressions.jinja.tree import DEFAULTS
 
 _ASKS_WHETHER = frozenset({"defined", "undefined"})
-
-
-class TemplateLookup(msgspec.Struct, frozen=True):
-    """One value that a template looks up."""
-
-    path: tuple[str | int, ...]
-    line: int
-    #: It may be missing: a `default` stands after it, or it is only asked whether it is there.
-    allowed_missing: bool = False
-    open: bool = False  # a key that is worked out comes after the path, or a method
-    called: bool = False  # the path is a name that is called as a function
-
-    @property
-    def root(self) -> str:
-        return str(self.path[0])
 
 
 def readings(tree: nodes.Node) -> tuple[TemplateLookup, ...]:

@@ -1,4 +1,4 @@
-"""From the text of a template to the code that runs it.
+"""From the text of a template to the code that runs it, by Jinja.
 
 Parsing happens at once, so that every mistake is found when a definition is checked. Code is made
 at the first evaluation: most templates of a large definition never run in one process.
@@ -9,61 +9,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from jinja2 import Template as JinjaTemplate
 from jinja2 import TemplateSyntaxError, nodes
 from jinja2.parser import Parser
 
-from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja.limits import TemplateLimits
 from anabranch.expressions.jinja.paths import readings
 from anabranch.expressions.jinja.sandbox import EvaluationScope, Sandbox
+from anabranch.expressions.jinja.template import (
+    METHODS,
+    Mode,
+    Rendered,
+    Template,
+    TemplateError,
+    sentence,
+)
 from anabranch.expressions.jinja.tree import Counting, survey
 
-#: `value`: text whose one expression gives its own value. `text`: always rendered. `bare`: an
-#: expression without braces.
-Mode = Literal["value", "text", "bare"]
 
+class CompiledTemplate(Template):
+    """Evaluated by Jinja; its code is made when it first runs."""
 
-class TemplateError(ExpressionError):
-    """A template that cannot be compiled. `line` counts from 1 within the template's text."""
-
-    code = "template"
-
-    def __init__(self, text: str, reason: str, line: int = 1) -> None:
-        super().__init__(f"{quoted(text)}: {reason}")
-        self.reason = reason
-        self.line = line
-
-
-def quoted(text: str) -> str:
-    """The expression as messages quote it: on one line and not too long."""
-    line = " ".join(text.split())
-    return repr(line if len(line) <= 120 else line[:117] + "…")
-
-
-class Rendered(msgspec.Struct, frozen=True):
-    """Text that a template made, and which part of it came from texts in the data."""
-
-    text: str
-    has_data: bool = False
-    data_at_an_end: bool = False
-
-
-class CompiledTemplate:
-    """A template found to be good; its code is made when it first runs."""
-
-    __slots__ = (
-        *("_mode", "_root", "coerces", "lookup", "names", "native", "readings", "reads"),
-        *("sandbox", "text"),
-    )
+    __slots__ = ("_root", "_sandbox")
 
     def __init__(self, text: str, mode: Mode, sandbox: Sandbox) -> None:
         self.text = text
-        self.sandbox = sandbox
-        self._mode: Mode = mode
+        self._sandbox = sandbox
+        self._mode = mode
         self._root: Callable[[EvaluationScope], Iterator[str]] | None = None
         tree, expression = _parsed(text, mode, sandbox)
         found = survey(tree, sandbox.limits.bits_max)
@@ -74,14 +48,16 @@ class CompiledTemplate:
         self.names = frozenset(found.loaded - found.stored - {"loop"})
         set_here = found.stored | ({"loop"} if found.loops else set())
         self.readings = tuple(one for one in readings(tree) if one.root not in set_here)
-        #: What it looks up, two names deep: `("ctx", "total")`; a single name is all below it.
         self.reads = frozenset(_paths(tree))
         self.coerces = found.filters.keys().isdisjoint(("tojson", "string"))
 
+    @property
+    def sandbox(self) -> Sandbox:
+        return self._sandbox
+
     def run(self, names: Mapping[str, Any], *, lenient: bool = False) -> Any:
-        """The native value, or what was rendered. What is undefined is empty if `lenient`."""
         root = self._root or self._generated()
-        scope = EvaluationScope(self.sandbox, names)
+        scope = EvaluationScope(self._sandbox, names)
         if lenient:
             scope.lenient = True
         if self.native:
@@ -96,7 +72,7 @@ class CompiledTemplate:
         has_data = begins = ends = has_any = False
         for piece in pieces:
             length += len(piece)
-            self.sandbox.meter.check_text(length)
+            self._sandbox.meter.check_text(length)
             parts.append(piece)
             data, scope.wrote_data = scope.wrote_data, False
             if not piece or piece.isspace():
@@ -107,10 +83,10 @@ class CompiledTemplate:
 
     def _generated(self) -> Callable[[EvaluationScope], Iterator[str]]:
         # Parsed anew, so that two threads meeting here never share a tree they change.
-        tree = Counting().visit(_parsed(self.text, self._mode, self.sandbox)[0])
-        tree.set_environment(self.sandbox)
-        code = self.sandbox.compile(tree)
-        root = JinjaTemplate.from_code(self.sandbox, code, {}).root_render_func
+        tree = Counting().visit(_parsed(self.text, self._mode, self._sandbox)[0])
+        tree.set_environment(self._sandbox)
+        code = self._sandbox.compile(tree)
+        root = JinjaTemplate.from_code(self._sandbox, code, {}).root_render_func
         self._root = root
         return root
 
@@ -122,10 +98,6 @@ def _is_lookup(node: nodes.Node) -> bool:
             return False
         node = node.node
     return isinstance(node, nodes.Name)
-
-
-#: Looked up in a mapping these are what it can do, not what it holds.
-_METHODS = frozenset(name for name in dir(dict) if not name.startswith("_"))
 
 
 def _paths(node: nodes.Node) -> Iterator[tuple[str, ...]]:
@@ -150,7 +122,7 @@ def _key(node: nodes.Node) -> str | None:
         key = node.attr
     elif isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
         key = node.arg.value
-    return key if isinstance(key, str) and key not in _METHODS else None
+    return key if isinstance(key, str) and key not in METHODS else None
 
 
 @lru_cache(maxsize=16)
@@ -158,8 +130,7 @@ def sandbox_of(limits: TemplateLimits) -> Sandbox:
     return Sandbox(limits)
 
 
-@lru_cache(maxsize=8192)
-def program(text: str, mode: Mode, limits: TemplateLimits) -> CompiledTemplate:
+def compiled(text: str, mode: Mode, limits: TemplateLimits) -> CompiledTemplate:
     try:
         return CompiledTemplate(text, mode, sandbox_of(limits))
     except TemplateSyntaxError as error:
@@ -224,21 +195,3 @@ def _check_words(kind: str, used: Mapping[str, int], known: Mapping[str, Any]) -
 
 def _nearest(word: str, known: Mapping[str, Any]) -> str:
     return next(iter(get_close_matches(word, list(known), n=1)), "")
-
-
-_JINJA_WORDS = {
-    "'end of print statement'": "`}}`",
-    "'end of statement block'": "`%}`",
-    "'begin of statement block'": "`{%`",
-    "'end of template'": "the end",
-}
-
-
-def sentence(message: str | None) -> str:
-    """A message of Jinja as a part of ours, without its names for tokens."""
-    text = (message or "not a template").strip().rstrip(".").removeprefix("expected token ")
-    if text != (message or "").strip().rstrip("."):
-        text = f"expected {text}"
-    for theirs, ours in _JINJA_WORDS.items():
-        text = text.replace(theirs, ours)
-    return text[:1].lower() + text[1:]

@@ -18,7 +18,7 @@ from typing import Any
 from jinja2 import Undefined, pass_context
 
 from anabranch.expressions.jinja.costs import Spending, bounded_list
-from anabranch.expressions.jinja.limits import Meter
+from anabranch.expressions.jinja.meter import Meter
 
 #: What a shell may take for more than a character of a word.
 _SPECIAL = re.compile(r"[^\w@%+=:,./-]", re.ASCII)

@@ -34,7 +34,8 @@ from anabranch.expressions.jinja.costs import (
     sliced,
 )
 from anabranch.expressions.jinja.filters import charge_made, filters
-from anabranch.expressions.jinja.limits import Meter, TemplateLimits, TooMuch, require_defined
+from anabranch.expressions.jinja.limits import TemplateLimits, TooMuch
+from anabranch.expressions.jinja.meter import Meter, require_defined
 from anabranch.expressions.jinja.tests import tests
 from anabranch.expressions.port import Envelope
 

@@ -13,7 +13,7 @@ from jinja2 import Undefined, pass_context
 from jinja2.tests import TESTS
 
 from anabranch.expressions.jinja.costs import Spending, charge_comparison, charge_search
-from anabranch.expressions.jinja.limits import Meter
+from anabranch.expressions.jinja.meter import Meter
 
 Test = Callable[..., Any]
 

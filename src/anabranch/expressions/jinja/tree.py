@@ -8,6 +8,8 @@ import msgspec
 from jinja2 import TemplateSyntaxError, nodes
 from jinja2.visitor import NodeTransformer
 
+from anabranch.expressions.jinja.template import ENVELOPES
+
 _REFUSED: Mapping[type[nodes.Node], str] = {
     nodes.Macro: "macro",
     nodes.CallBlock: "call",
@@ -77,8 +79,6 @@ DEFAULTS = frozenset({"d", "default"})
 #: Expressions whose value may be undefined.
 _MAY_BE_MISSING = (nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Call, nodes.CondExpr)
 _MAY_FIND_NOTHING = frozenset({"first", "get", "last", "max", "min", "_whole"})
-#: Names of envelopes (see `expressions.port`): taken as a whole they are what is inside.
-ENVELOPES = frozenset({"output"})
 
 
 class Counting(NodeTransformer):
