@@ -25,6 +25,17 @@ _ISO = re.compile(
 )
 _ISO_UNITS_MS = (7 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1_000)
 
+#: What `parse_duration` takes of a text, and the part of it that is ISO 8601, for JSON Schema.
+ISO_PATTERN = (
+    r"\s*P(?=[0-9T])(?:{n}W)?(?:{n}D)?(?:T(?=[0-9])(?:{n}H)?(?:{n}M)?(?:{n}S)?)?\s*"
+).replace("{n}", _NUMBER)
+PATTERN = (
+    rf"\s*{_NUMBER}\s*"
+    + r"|\s*(?=[0-9])"
+    + "".join(rf"(?:{_NUMBER}\s*{unit}\s*)?" for unit in _UNITS_MS)
+    + f"|{ISO_PATTERN}"
+)
+
 EXAMPLES = 'write seconds (30) or units ("250ms", "30s", "5m", "1h30m", "PT30S")'
 
 

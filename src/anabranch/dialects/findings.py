@@ -54,6 +54,7 @@ class Section:
         self.node = node
         self.what = what
         self.findings = findings
+        self._fields = node.fields
         self._asked: list[str] = []
         self._first = len(findings.problems)
 
@@ -76,14 +77,15 @@ class Section:
 
     def __contains__(self, key: str) -> bool:
         """Whether the key is there with a value; an empty one (`key:`) counts as absent."""
-        node = self.node.get(key)
-        return node is not None and not (isinstance(node, Scalar) and node.value is None)
+        node = self._fields.get(key)
+        return node is not None and (type(node) is not Scalar or node.value is not None)
 
     # -- asking ------------------------------------------------------------------------------
 
     def ask(self, key: str) -> Node | None:
         self._asked.append(key)
-        return self.node.get(key) if key in self else None
+        node = self._fields.get(key)
+        return None if type(node) is Scalar and node.value is None else node
 
     def needed(self, key: str, hint: str) -> Node | None:
         """The same for a key that must not be absent."""
@@ -217,8 +219,9 @@ class Section:
 
     def not_yet(self, *keys: str, hint: str = "") -> None:
         """Keys whose meaning is known but which cannot be run so far."""
+        self._asked += keys
         for key in keys:
-            if self.ask(key) is not None:
+            if key in self:
                 self.findings.not_yet(self.key_position(key), f"`{key}` of {self.what}", hint)
 
     def ignored(self, key: str, why: str = "") -> None:
@@ -237,11 +240,13 @@ class Section:
         Where keys are `free`, one that nobody knows has no effect, which is noted. Still an error
         are slips of the pen, and the words given: they mean something elsewhere, and nothing
         here."""
+        asked = {*self._asked, *also}
+        unknown = [key for key in self._fields if key not in asked]
+        if not unknown:
+            return
         known = list(dict.fromkeys([*self._asked, *also]))
-        lower = [word.lower() for word in known]
-        for key in self.node.fields:
-            if key in known:
-                continue
+        for key in unknown:
+            lower = [word.lower() for word in known]
             hint = did_you_mean(key, known) or "remove it"
             slip = get_close_matches(key.lower(), lower, n=1, cutoff=SLIP)
             if free is not None and key not in free and not slip:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -74,6 +75,19 @@ def _workflow(
     from anabranch.dialects.arca.plan import Plans
 
     return Plans(document, root).compile()
+
+
+def load_languages() -> None:
+    """Load what the first definition of each language would load. A server does so before it has
+    any, in a thread: the event loop would stand still meanwhile."""
+    for name in (
+        "dialects.noetl.playbook",
+        "dialects.xrc729.compile",
+        "dialects.arca.plan",
+        "expressions.jinja.embedded",
+        "expressions.jinja.program",
+    ):
+        import_module(f"anabranch.{name}")
 
 
 #: Asked in this order; the first that recognises a document compiles it.

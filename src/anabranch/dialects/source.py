@@ -12,7 +12,7 @@ as true and false.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from anabranch.dialects.json_reader import read_json
 from anabranch.dialects.nodes import Node, Scalar
@@ -23,15 +23,14 @@ from anabranch.net.problems import Position, Problem
 __all__ = ["Document", "SourceLimits", "read_source", "too_large"]
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """What was read. `root` is None when there is nothing to go on with."""
 
     file: str
     text: str
     root: Node | None
     problems: tuple[Problem, ...] = ()
-    _lines: list[str] = field(default_factory=list, repr=False, compare=False)
+    _lines: list[str] = []
 
     def inside(self, scalar: Scalar, line: int) -> Position:
         """The place of a line (from 1) within a text value."""

@@ -7,7 +7,7 @@ share the node they stand for; its size counts again each time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
@@ -24,6 +24,7 @@ from yaml.events import (
     StreamEndEvent,
 )
 
+from anabranch.cancel import poll
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, Style
 from anabranch.dialects.reading import Reading, StopReading
 from anabranch.net.problems import Position
@@ -41,12 +42,20 @@ def read_yaml(text: str, reading: Reading, loader: Any = None) -> Node | None:
         _report_character(text, odd.start(), reading)
         return None
     try:
-        return _Composer(yaml.parse(text, Loader=loader or LOADER), reading).document()
+        return _composed(text, reading, loader or LOADER)
     except StopReading:
         return None
     except yaml.MarkedYAMLError as error:
         _report(error, text, reading)
         return None
+
+
+def _composed(text: str, reading: Reading, loader: Any) -> Node | None:
+    parser = loader(text)
+    try:
+        return _Composer(parser.get_event, reading).document()
+    finally:
+        parser.dispose()
 
 
 def _report_character(text: str, index: int, reading: Reading) -> None:
@@ -78,111 +87,136 @@ def _hint(message: str, source: str) -> str:
     return "check the quotes, brackets and indentation around here"
 
 
-class _Built(msgspec.Struct, frozen=True):
-    """A node with its size and height, aliases written out."""
+class _Anchored(msgspec.Struct, frozen=True):
+    """A node that aliases stand for, with its size and height, aliases in it written out."""
 
     node: Node
-    size: int = 1
-    height: int = 0
+    size: int
+    height: int
 
 
 class _Composer:
-    def __init__(self, events: Iterator[Any], reading: Reading) -> None:
-        self._events = events
+    """Every node is read here, so the usual ones, plain words without anchor and tag, take few
+    calls: large definitions have a hundred thousand of them."""
+
+    def __init__(self, next_event: Callable[[], Any], reading: Reading) -> None:
+        self._next = next_event
         self._reading = reading
-        self._anchors: dict[str, _Built | None] = {}  # None while the node is being read
-        self._values = 0
+        self._file = reading.file
+        self._depth_max = reading.limits.depth_max
+        self._values_max = reading.limits.values_max
+        self._anchors: dict[str, _Anchored | None] = {}  # None while the node is being read
+        self._values = 0  # so far, with the keys
+        self._keys = 0  # how many of them are keys, or stand in keys
+        self._deepest = 0  # how deep the values of the node that has an anchor are nested
 
     def document(self) -> Node | None:
         root: Node | None = None
-        for event in self._events:
-            if isinstance(event, DocumentStartEvent):
+        while type(event := self._next()) is not StreamEndEvent:
+            if type(event) is DocumentStartEvent:
                 if root is not None:
                     self._problem(event, "several-documents", "a second document starts here")
                     return root
-                root = self._built(next(self._events), 0).node
-            elif isinstance(event, StreamEndEvent):
-                break
+                root = self._node(self._next(), 0)
         if isinstance(root, Scalar) and root.value is None:
             return None
         return root
 
-    def _built(self, event: Any, depth: int) -> _Built:
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
-        self._reading.check_depth(depth, line, column)
-        if isinstance(event, AliasEvent):
+    def _node(self, event: Any, depth: int) -> Node:
+        if depth > self._depth_max:
+            self._reading.check_depth(depth, *self._place(event))
+        if type(event) is AliasEvent:
             return self._alias(event, depth)
-        anchor: str | None = event.anchor
-        if anchor is not None:
-            self._anchors[anchor] = None
-        built = self._collection(event, depth)
-        self._count(1, line, column)
-        if anchor is not None:
-            self._anchors[anchor] = built
-        return built
+        if event.anchor is not None:
+            return self._anchored(event, depth)
+        return self._counted(event, depth)
 
-    def _collection(self, event: Any, depth: int) -> _Built:
-        match event:
-            case ScalarEvent():
-                return _Built(self._scalar(event))
-            case SequenceStartEvent():
-                self._check_tag(event, "seq")
-                return self._items(event, depth)
-            case _:
-                self._check_tag(event, "map")
-                return self._fields(event, depth)
+    def _counted(self, event: Any, depth: int) -> Node:
+        kind = type(event)
+        node: Node
+        if kind is ScalarEvent:
+            node = self._scalar(event)
+        elif kind is SequenceStartEvent:
+            self._check_tag(event, "seq")
+            node = self._items(event, depth + 1)
+        else:
+            self._check_tag(event, "map")
+            node = self._fields(event, depth + 1)
+        self._count(1, event)
+        return node
 
-    def _alias(self, event: Any, depth: int) -> _Built:
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
-        built = self._anchors.get(event.anchor)
-        if built is None:
+    def _anchored(self, event: Any, depth: int) -> Node:
+        self._anchors[event.anchor] = None
+        before, around, self._deepest = self._values - self._keys, self._deepest, depth
+        node = self._counted(event, depth)
+        size = self._values - self._keys - before
+        self._anchors[event.anchor] = _Anchored(node, size, self._deepest - depth)
+        self._deepest = max(around, self._deepest)
+        return node
+
+    def _alias(self, event: Any, depth: int) -> Node:
+        found = self._anchors.get(event.anchor)
+        if found is None:
             within = event.anchor in self._anchors
             what = "contains itself" if within else "is not defined above"
             self._problem(event, "bad-alias", f"the alias *{event.anchor} {what}")
-            return _Built(Scalar(None, self._at(event)))
-        self._count(built.size, line, column)
-        self._reading.check_depth(depth + built.height, line, column)
-        return built
+            return Scalar(None, self._at(event))
+        self._count(found.size, event)
+        self._reading.check_depth(depth + found.height, *self._place(event))
+        self._deepest = max(self._deepest, depth + found.height)
+        return found.node
 
-    def _count(self, size: int, line: int, column: int) -> None:
+    def _count(self, size: int, event: Any) -> None:
         self._values += size
-        self._reading.check_values(self._values, line, column)
+        if self._values > self._values_max:
+            self._reading.check_values(self._values, *self._place(event))
+        if not self._values & 63:
+            poll()
 
     # -- collections -------------------------------------------------------------------------
 
-    def _items(self, start: Any, depth: int) -> _Built:
-        parts: list[_Built] = []
-        while not isinstance(event := next(self._events), SequenceEndEvent):
-            parts.append(self._built(event, depth + 1))
-        return _sized(Items(tuple(part.node for part in parts), self._at(start)), parts)
+    def _items(self, start: Any, depth: int) -> Items:
+        """`depth` is that of what is in it."""
+        poll()
+        items: list[Node] = []
+        while type(event := self._next()) is not SequenceEndEvent:
+            items.append(self._node(event, depth))
+        if items and depth > self._deepest:
+            self._deepest = depth
+        return Items(tuple(items), self._at(start))
 
-    def _fields(self, start: MappingStartEvent, depth: int) -> _Built:
+    def _fields(self, start: MappingStartEvent, depth: int) -> Fields:
+        poll()
         fields: dict[str, Node] = {}
         keys: dict[str, Position] = {}
         merged: list[Fields] = []
-        parts: list[_Built] = []
-        while not isinstance(event := next(self._events), MappingEndEvent):
+        while type(event := self._next()) is not MappingEndEvent:
             key = self._key(event, depth)
-            value = self._built(next(self._events), depth + 1)
-            parts.append(value)
+            value = self._node(self._next(), depth)
+            if depth > self._deepest:
+                self._deepest = depth
+            if key is None:
+                continue
             if key == "<<" and _is_plain(event):
-                merged.extend(self._merged(event, value.node))
-            elif key is not None and key in keys:
+                merged.extend(self._merged(event, value))
+            elif key in keys:
                 where = f"(first in line {keys[key].line})"
                 message = f"the key {key!r} stands here again {where}"
                 self._problem(event, "duplicate-key", message, "remove one of them")
-            elif key is not None:
-                fields[key], keys[key] = value.node, self._at(event)
+            else:
+                fields[key], keys[key] = value, self._at(event)
         for other in merged:
             for key, node in other.fields.items():
                 if key not in fields:
                     fields[key], keys[key] = node, other.keys[key]
-        return _sized(Fields(fields, keys, self._at(start)), parts)
+        return Fields(fields, keys, self._at(start))
 
     def _key(self, event: Any, depth: int) -> str | None:
         """A key as text. Words such as `on` stay the word; numbers and structures are refused."""
-        node = self._built(event, depth + 1).node
-        if isinstance(node, Scalar):
+        before, deepest = self._values - self._keys, self._deepest
+        node = self._node(event, depth)
+        self._keys, self._deepest = self._values - before, deepest
+        if type(node) is Scalar:
             if isinstance(node.value, str):
                 return node.value
             if isinstance(node.value, bool) and isinstance(event, ScalarEvent):
@@ -205,10 +239,13 @@ class _Composer:
     def _scalar(self, event: ScalarEvent) -> Scalar:
         style = _STYLES.get(event.style or "", "plain")
         text: str = event.value
-        kind = "" if event.tag in (None, "!") else str(event.tag).removeprefix(_TAG)
+        if event.tag is None:
+            value = text if event.style else self._resolved(text, event)
+            return Scalar(value, self._at(event), style)
+        kind = "" if event.tag == "!" else str(event.tag).removeprefix(_TAG)
         if kind not in ("", "str", "int", "float", "bool", "null"):
             self._problem(event, "unknown-tag", f"the tag {event.tag!r} is not known", "remove it")
-        reads = kind in ("int", "float", "bool", "null") or (not kind and _is_plain(event))
+        reads = kind in ("int", "float", "bool", "null")
         value = self._resolved(text, event) if reads else text
         if kind == "float" and type(value) is int:
             value = float(value)
@@ -230,16 +267,14 @@ class _Composer:
     # -- places ------------------------------------------------------------------------------
 
     def _at(self, event: Any) -> Position:
-        return self._reading.at(event.start_mark.line + 1, event.start_mark.column + 1)
+        mark = event.start_mark
+        return Position(mark.line + 1, mark.column + 1, self._file)
+
+    def _place(self, event: Any) -> tuple[int, int]:
+        return event.start_mark.line + 1, event.start_mark.column + 1
 
     def _problem(self, event: Any, code: str, message: str, hint: str = "") -> None:
-        mark = event.start_mark
-        self._reading.problem(mark.line + 1, mark.column + 1, code, message, hint)
-
-
-def _sized(node: Node, parts: list[_Built]) -> _Built:
-    height = max((part.height for part in parts), default=-1) + 1
-    return _Built(node, 1 + sum(part.size for part in parts), height)
+        self._reading.problem(*self._place(event), code, message, hint)
 
 
 def _is_plain(event: Any) -> bool:
@@ -253,6 +288,7 @@ _TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "null": typ
 _TRUE = frozenset({"yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"})
 _FALSE = frozenset({"no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"})
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_WORDS = {**dict.fromkeys(_NULL), **dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _PREFIXED = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
 _DECIMAL = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -261,12 +297,8 @@ _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 def resolve(text: str) -> Any:
     """The value an unquoted word stands for. Raises ValueError for numbers JSON cannot hold."""
-    if text in _NULL:
-        return None
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
+    if text in _WORDS:
+        return _WORDS[text]
     if text[0] not in "+-.0123456789":
         return text
     if _WHOLE.fullmatch(text):

@@ -292,3 +292,8 @@ def test_several_beginnings_start_from_a_step_that_does_nothing() -> None:
     assert net.entry == "plan'"
     assert net.steps[net.entry].work is None
     assert net_of(step("a"), step("b", depends_on=["a"])).entry == "a"
+
+
+def test_a_step_may_have_a_label_beside_its_description() -> None:
+    assert lowered(label="short", description="longer").description == "longer"
+    assert lowered(label="short").description == "short"

@@ -67,3 +67,49 @@ def test_an_item_cannot_have_a_name_that_every_item_has(name: str, tmp_path: Pat
     loop = f"  - step: a\n    loop: {{in: [1], iterator: {name}}}\n    tool: {{kind: noop}}\n"
     path.write_text(HEAD + loop)
     assert [problem.code for problem in check(path).errors] == ["bad-name"]
+
+
+def asked(ask: str, workload: str = "{}", secret: str = "") -> str:
+    """What the gate of a decision asks."""
+    head = HEAD.replace("workflow:", f"workload: {workload}\n{secret}workflow:")
+
+    async def scenario() -> str:
+        async with asyncio.timeout(HANG_SECONDS), anabranch.Engine(":memory:") as engine:
+            run = await engine.start(
+                head + f"  - {{step: find, tool: {{kind: noop, result: {{sum: 7}}}}, "
+                "next: {arcs: [{step: may_i}]}}\n"
+                f"  - {{step: may_i, tool: {{kind: decision, ask: {ask!r}}}}}\n"
+            )
+            async for event in engine.events(run):
+                if event.kind == "gate.opened":
+                    return str(event.fields["ask"])
+        raise AssertionError("nothing was asked")
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        ("Send it?", "Send it?"),
+        ("Refund {{ workload.amount }} to {{ workload.who }}?", "Refund 250 to Kim?"),
+        ("Pay {{ find.sum }}?", "Pay 7?"),
+        ("{{ workload.who }}", "Kim"),
+        ("{{ workload.amount }}", "250"),
+        ("{{ find }}", '{"sum":7}'),
+    ],
+)
+def test_a_question_is_asked_with_the_values_that_it_is_about(ask: str, words: str) -> None:
+    assert asked(ask, "{amount: 250, who: Kim}") == words
+
+
+def test_a_question_that_cannot_be_evaluated_is_asked_as_it_stands_with_the_reason() -> None:
+    words = asked("Pay {{ workload.nothing.at_all }}?")
+    assert words.startswith("Pay {{ workload.nothing.at_all }}? (")
+    assert "undefined" in words
+
+
+def test_a_question_without_an_end_is_cut() -> None:
+    words = asked("{{ 'x' * 100000 }}")
+    assert len(words) < 5_000
+    assert words.endswith(("…", ")"))

@@ -23,7 +23,8 @@ from anabranch.dialects.noetl.tasks.credentials import ENTRIES
 from anabranch.dialects.noetl.tasks.keys import KINDS
 from anabranch.dialects.registry import compile_source, load
 from anabranch.expressions.jinja.filters import filters
-from anabranch.expressions.jinja.limits import Meter, TemplateLimits
+from anabranch.expressions.jinja.limits import TemplateLimits
+from anabranch.expressions.jinja.meter import Meter
 from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.problems import CODES
 from anabranch.testing import play
@@ -40,6 +41,7 @@ PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.g
 PAGE_OF = {
     "playbook": "document",
     "metadata": "document",
+    "concurrency": "document",
     "workbook": "document",
     "step": "step",
     "admit": "admission",

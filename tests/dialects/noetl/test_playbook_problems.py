@@ -41,6 +41,8 @@ IN_A_PLAYBOOK = [
     ("unknown-key", "executor: {spec: {entry: a}}\n" + steps(A), 4, 19, "'entry'"),
     ("bad-choice", "executor: {spec: {held: drop}}\n" + steps(A), 4, 25, "`held`"),
     ("bad-duration", "executor: {spec: {deadline: x}}\n" + steps(A), 4, 29, "`deadline`"),
+    ("bad-schedule", "schedule: {cron: 0 0 31 2 *}\n" + steps(A), 4, 12, "no day 31 in month Feb"),
+    ("bad-schedule", "schedule: {every: 1h, timezone: Asia/Tokio}\n" + steps(A), 4, 23, "Tokyo"),
     ("unknown-step", "executor: {spec: {final_step: z}}\n" + steps(A), 4, 31, "`final_step`"),
     ("ignored-key", "executor: {requires: {tools: [x]}}\n" + steps(A), 4, 12, "`requires`"),
     ("hidden-name", steps(f"- {{step: event, {NOOP}}}"), 5, 4, "a meaning of its own"),

@@ -24,7 +24,7 @@ ELSEWHERE = {
     *("bad-expression", "bad-pattern", "text-candidate", "encrypted-rule"),
     "closed-rule",
     *("too-many", "empty-list", "unresolved-rule", "no-rule", "unused-rule", "several-starts"),
-    *("child-cycle", "unknown-credential"),
+    *("child-cycle", "unknown-credential", "rate-at-workers"),
     *(
         "missing-extra",
         "kind-off",
@@ -80,6 +80,7 @@ IN_A_STEP = [
     ("missing-key", "spec: {policy: {admit: {rules: [{when: a}]}}}\n" + NOOP, 6, 35, "`allow`"),
     ("unknown-key", NOOP + "\nnxt: {}", 7, 3, "step 's' has no key 'nxt'"),
     ("unknown-key", "spec: {timout: 5s}\n" + NOOP, 6, 10, "'timout'"),
+    ("unknown-key", "spec: {joins: all}\n" + NOOP, 6, 10, "did you mean 'join'?"),
     ("unknown-key", "tool: {kind: noop, colour: red}", 6, 22, "'colour'"),
     ("unknown-key", "tool: {kind: noop, spec: {when: 1}}", 6, 29, "'when'"),
     ("ignored-key", "tool: {kind: noop, spec: {owner: me}}", 6, 29, "`owner` of `spec`"),
@@ -123,7 +124,7 @@ IN_A_STEP = [
     ("unknown-kind", "tool: {kind: pyton, code: x}", 6, 16, "there is no task kind 'pyton'"),
     ("unknown-name", 'tool: {kind: noop, result: "{{ worklod.x }}"}', 6, 30, "'worklod'"),
     ("dead-rule", f"spec: {{policy: {{admit: {{{TWO_RULES}}}}}}}\n{NOOP}", 6, 58, "after `else`"),
-    ("not-yet", 'tool: {kind: decision, ask: "{{ a }}?"}', 6, 31, "a template in `ask`"),
+    ("bad-template", 'tool: {kind: decision, ask: "{{ a "}', 6, 31, "unexpected end"),
     ("conflicting-keys", NOOP + "\nset_iter: 5\nset: {iter.x: 1}", 8, 9, "'iter.x'"),
     (
         "conflicting-keys",

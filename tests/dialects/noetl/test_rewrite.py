@@ -20,6 +20,7 @@ from anabranch.dialects.yaml_comments import Comments
 from anabranch.dialects.yaml_writer import YamlWriter
 from anabranch.errors import DefinitionError
 from anabranch.net.problems import Position
+from seeds import examples
 
 from ..support import shape, value_of
 from .full_playbook import FULL, PATHS, changed, odd
@@ -54,7 +55,7 @@ def test_the_full_playbook_means_the_same_afterwards() -> None:
     check(json.dumps(FULL))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.sampled_from(PATHS), odd, st.booleans())
 def test_odd_playbooks_mean_the_same_or_are_refused(path: Any, value: Any, rename: bool) -> None:
     text = json.dumps(changed(path, value, rename=rename))
@@ -216,7 +217,7 @@ json_like = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.dictionaries(st.text(), json_like, min_size=1, max_size=5))
 @example({"": "\ufffe"})
 @example({"\uffff": ["\ufeff"]})

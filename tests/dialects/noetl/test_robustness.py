@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.dialects.registry import compile_source
+from seeds import examples
 
 from ..support import check_outcome
 from .full_playbook import FULL, PATHS, changed, odd
@@ -19,7 +20,7 @@ def test_the_full_playbook_compiles_as_it_stands() -> None:
     assert compile_source(json.dumps(FULL)).errors == ()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(PATHS), odd, st.booleans())
 def test_one_odd_value_gives_a_net_or_problems(path: Any, value: Any, rename: bool) -> None:
     compiled = compile_source(json.dumps(changed(path, value, rename=rename)), file="x.json")

@@ -212,6 +212,11 @@ def test_steps_keep_description_and_position() -> None:
     assert str(step.position) == "<text>:5:3"
 
 
+def test_a_step_may_have_both_words_for_its_description() -> None:
+    both = step_of("desc: short\ndescription: long\ntool: {kind: noop}")
+    assert both.description == "short"
+
+
 def test_steps_of_every_shape_find_their_unknown_keys() -> None:
     found = problems_of("tool: {kind: noop}\nnext: {arc: []}\ntols: 1\ndsc: x")
     assert places(found) == [

@@ -92,6 +92,10 @@ def test_when_valid_and_invalid(when: str) -> None:
         ({"id": "x", "structure": {"A1": {"rule": "  "}}}, ["missing-key"]),
         ({"id": "x", "structure": {"A1": {"rule": 7}}}, ["wrong-type"]),
         ({"id": "x", "structure": {"A1": 7}}, ["wrong-type"]),
+        (
+            {"id": "x", "structure": {"A1": {"rule": RULE, "onValid": {"spawns": ["B"]}}, "B": 7}},
+            ["wrong-type"],
+        ),
         ({"id": "x", "structure": {"1A": {"rule": RULE}}}, ["bad-name"]),
         ({"id": "x", "structure": {"A" * 65: {"rule": RULE}}}, ["bad-name"]),
         ({"id": "x", "structure": {"A1": {"rule": RULE}}, "strukture": 1}, ["unknown-key"]),

@@ -14,7 +14,7 @@ from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
 from anabranch.net.problems import Position
 
 #: What a step called something once, and what it is called here.
-_STEP_NAMES = {"id": "step_id", "input": "request_input", "input_from_step": "input_from"}
+STEP_NAMES = {"id": "step_id", "input": "request_input", "input_from_step": "input_from"}
 
 
 def step_nodes(root: Section, findings: Findings) -> list[Fields]:
@@ -78,7 +78,7 @@ def respelled(step: Fields, findings: Findings) -> Fields:
     fields: dict[str, Node] = {}
     keys: dict[str, Position] = {}
     for key, node in step.fields.items():
-        name = _STEP_NAMES.get(key, key)
+        name = STEP_NAMES.get(key, key)
         if name in fields:
             _both(name, key, fields[name], node, step.keys[key], findings)
             continue

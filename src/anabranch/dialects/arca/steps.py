@@ -34,7 +34,7 @@ from anabranch.expressions.references import References
 from anabranch.net.net import Decision, Fan, Retry, Step, Work
 from anabranch.net.problems import Position
 
-_STEP_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+STEP_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _ON_FAILURE: Mapping[str, Literal["abort_run", "skip", "pause"]] = {
     "abort_workflow": "abort_run",
     "skip": "skip",
@@ -150,7 +150,7 @@ def read_step(node: Fields, findings: Findings) -> PlanStep | None:
         decision=decision,
         reads_at=(_place(section, "request_input"), _place(section, "fulfillment")),
         terms=read_terms(section),
-        description=section.string("description") or section.string("label"),
+        description=_said(section),
         is_new=any(key in section for key in new),
         sound=section.sound,
     )
@@ -159,6 +159,12 @@ def read_step(node: Fields, findings: Findings) -> PlanStep | None:
         _check_budgets(section, step)
     section.finish()
     return step if step_id else None
+
+
+def _said(section: Section) -> str:
+    """What a person reads: the longer text, where there are both."""
+    label, description = section.string("label"), section.string("description")
+    return description or label
 
 
 def _place(section: Section, key: str) -> Position:
@@ -181,7 +187,7 @@ def _step_id(node: Fields, findings: Findings) -> str:
 def _can_be_called(named: Node) -> bool:
     if not isinstance(named, Scalar) or isinstance(named.value, bool):
         return False
-    return isinstance(named.value, str | int) and bool(_STEP_ID.fullmatch(str(named.value)))
+    return isinstance(named.value, str | int) and bool(STEP_ID.fullmatch(str(named.value)))
 
 
 def _fan_in(section: Section) -> Section | None:

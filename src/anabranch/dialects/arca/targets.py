@@ -48,10 +48,10 @@ TARGET_ORDERS: tuple[Literal["fixed", "least_recently_asked"], ...] = (
     "fixed",
     "least_recently_asked",
 )
-_BOUNDS = ("min_score", "max_score")
+BOUNDS = ("min_score", "max_score")
 _NO_SCORE = "no score"
-#: Which key each way to resolve needs, and which it knows besides.
-_NEEDS = {"capability": "capability_id", "static": "participants", "task_type": "task_type"}
+#: Which key each way to resolve needs.
+NEEDS = {"capability": "capability_id", "static": "participants", "task_type": "task_type"}
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -121,7 +121,7 @@ class Bounds(msgspec.Struct, frozen=True):
         for key, bound in bounds.items():
             if not is_number(bound):
                 raise ExpressionError(f"`{key}` comes to {bound!r:.40}, which is no number")
-        least, most = (bounds.get(key) for key in _BOUNDS)
+        least, most = (bounds.get(key) for key in BOUNDS)
         if least is not None and score < least:
             return f"score {score:g} is below min_score {least:g}"
         if most is not None and score > most:
@@ -177,9 +177,9 @@ def read_target(section: Section | None) -> Target | None:
     if "resolve" in section and resolve != plain(section.node.fields["resolve"]):
         section.finish()
         return None  # what it needs depends on a word that nobody can read
-    needed = _NEEDS[resolve]
+    needed = NEEDS[resolve]
     section.require(needed, f"a target that is resolved by {resolve!r} needs it")
-    for other in set(_NEEDS.values()) - {needed}:
+    for other in set(NEEDS.values()) - {needed}:
         if other in section:
             message = f"`{other}` has no effect where targets are resolved by {resolve!r}"
             section.warn(other, "ignored-key", message, "remove it")
@@ -254,7 +254,7 @@ def _check_fan_in(section: Section, policy: Policy, asked: int) -> None:
         section.require("min_responses", "say how many answers are enough")
     if policy == "best_of":
         section.require("score_field", "name the number to choose by, such as /price")
-    has_bounds = any(key in section for key in _BOUNDS)
+    has_bounds = any(key in section for key in BOUNDS)
     if has_bounds and policy not in ("all", "best_of"):
         section.require("score_field", "name the number that is bounded, such as /price")
     for key in _without_effect(policy, has_bounds):
@@ -273,7 +273,7 @@ def _without_effect(policy: Policy, has_bounds: bool) -> tuple[str, ...]:
     if policy == "best_of":
         return ()
     if policy == "all":
-        return "score_field", "score_order", *_BOUNDS
+        return "score_field", "score_order", *BOUNDS
     return ("score_order",) if has_bounds else ("score_field", "score_order")
 
 
@@ -289,7 +289,7 @@ def _score(section: Section) -> Path | None:
 
 
 def _read_bounds(section: Section, score: Path | None) -> Bounds | None:
-    given = {key: plain(node) for key in _BOUNDS if (node := section.ask(key)) is not None}
+    given = {key: plain(node) for key in BOUNDS if (node := section.ask(key)) is not None}
     for key, value in given.items():
         if not is_number(value) and not is_reference(value):
             expected = 'a number or a reference such as "{{input.budget}}"'
@@ -297,7 +297,7 @@ def _read_bounds(section: Section, score: Path | None) -> Bounds | None:
                 section.node.fields[key], f"`{key}` of {section.what}", expected
             )
             return None
-    least, most = (given[key] if is_number(given.get(key)) else None for key in _BOUNDS)
+    least, most = (given[key] if is_number(given.get(key)) else None for key in BOUNDS)
     if least is not None and most is not None and least > most:
         message = f"`min_score` {least:g} is above `max_score` {most:g}: no answer can be used"
         section.report("min_score", "conflicting-keys", message, "exchange them")

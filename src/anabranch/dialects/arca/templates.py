@@ -26,10 +26,10 @@ from anabranch.net.problems import did_you_mean
 SCHEMA = "workflow-template.v1"
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "any")
 
-_TEMPLATE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
-_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+TEMPLATE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
+PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 #: What belongs to the template and not to the definitions made from it.
-_OWN = (
+OWN = (
     *("schema", "template_id", "template_kind", "participant_id", "parameters"),
     *("signature", "deleted", "created_at", "updated_at", "request_input_hints"),
 )
@@ -122,7 +122,7 @@ def _type_name(value: Any) -> str:
 
 
 def is_template_id(text: str) -> bool:
-    return _TEMPLATE_ID.fullmatch(text) is not None
+    return TEMPLATE_ID.fullmatch(text) is not None
 
 
 def read_template(text: str | bytes, *, file: str = "<template>") -> Template:
@@ -152,7 +152,7 @@ def _template(root: Section, findings: Findings) -> Template | None:
     if "steps" not in root:
         root.require("plan", 'add `"plan": {"steps": […]}`')
     parameters = _parameters(root)
-    for key in (*_OWN, *PASSED_ON):
+    for key in (*OWN, *PASSED_ON):
         root.ask(key)
     root.finish()
     body = {key: plain(node) for key, node in root.node.fields.items() if key in PASSED_ON}
@@ -186,7 +186,7 @@ def _parameters(root: Section) -> tuple[Parameter, ...]:
     found = []
     for name, node in section.node.fields.items():
         section.ask(name)
-        if not _PARAMETER.fullmatch(name):
+        if not PARAMETER.fullmatch(name):
             message = f"a parameter cannot be called {name!r}"
             section.report(name, "bad-name", message, "use a plain name")
             continue

@@ -16,6 +16,7 @@ from anabranch.dialects.findings import Section
 from anabranch.net.net import Retry
 
 TRIES_MAX = 1_000
+DELAY_MS_MAX = 7 * 86_400_000
 ON_TIMEOUT: tuple[Literal["fail", "skip", "abort_workflow"], ...] = (
     "fail",
     "skip",
@@ -69,7 +70,7 @@ def read_older_retry(section: Section) -> Retry | None:
         section.ask("retry_delay_ms")
         return None
     retries = section.whole("max_retries", 0, least=0, most=TRIES_MAX)
-    delay = section.whole("retry_delay_ms", 0, least=0, most=7 * 86_400_000)
+    delay = section.whole("retry_delay_ms", 0, least=0, most=DELAY_MS_MAX)
     if delay and not retries and section.sound:
         message = "`retry_delay_ms` has no effect without `max_retries`"
         section.warn("retry_delay_ms", "ignored-key", message, "add `max_retries`")

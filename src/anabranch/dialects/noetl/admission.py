@@ -18,6 +18,7 @@ from anabranch.expressions.port import Expression, Paths
 from anabranch.net.net import Admission, AdmitRule
 
 OnDeny = Literal["pending", "discard", "skip"]
+MODES = ("exclusive",)
 ON_DENY: tuple[OnDeny, ...] = ("pending", "discard", "skip")
 
 
@@ -44,7 +45,7 @@ def read_admission(policy: Section | None, templates: TemplateCompiler) -> Admis
 
 
 def _admit(admit: Section, templates: TemplateCompiler) -> Admission | None:
-    admit.choice("mode", ("exclusive",), "exclusive")
+    admit.choice("mode", MODES, "exclusive")
     on_deny = admit.choice("on_deny", ON_DENY, "pending")
     nodes = admit.items("rules")
     admit.finish()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from anabranch.expressions.jinja.paths import TemplateLookup
+from anabranch.expressions.jinja.template import TemplateLookup
 from anabranch.expressions.port import Expression
 from anabranch.net.net import Branch, Patch, Step
 from anabranch.net.problems import Position

@@ -38,7 +38,7 @@ class JoinReading(msgspec.Struct, frozen=True):
     @property
     def why(self) -> str:
         if self.later is None:
-            return "no word in it is only of the later form, whose runtime joins"
+            return "nothing in it is of the later form of playbooks, where steps join by themselves"
         word, at = self.later if self.earlier is None else self.earlier
         if self.earlier is None:
             return f"`{word}` (line {at.line}) is of the later form, whose runtime joins"

@@ -8,14 +8,14 @@ alone: a finding that is wrong costs more than one that is missing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.tasks.code_reads import HOLDERS
 from anabranch.expressions.jinja.jinja import has_template
-from anabranch.expressions.jinja.paths import TemplateLookup
+from anabranch.expressions.jinja.template import TemplateLookup
 from anabranch.net.problems import Position, closest
 
 #: Fields of a result by kind; None stands for a value about which nothing is known.
@@ -31,6 +31,7 @@ SHAPES: Mapping[str, Shape] = {
     | {"exit_code": ANY},
     "http": dict.fromkeys(("status_code", "headers", "url", "elapsed", "data", "body", "encoding")),
     "decision": dict.fromkeys(("decision", "actor", "reason", "evidence")),
+    "wait": dict.fromkeys(("until", "waited_seconds")),  # for time
 }
 #: Other names for a whole result.
 WHOLE = ("data", "result")
@@ -57,6 +58,8 @@ def shape_of(step: Section) -> Shape | None:
     result = tool.get("result")
     if kind.value == "noop" and result is not None:
         return _fields(result) if isinstance(result, Fields) else None
+    if kind.value == "wait" and "event" in tool.fields:
+        return dict.fromkeys(("event", "payload", "id", "actor", "received_at"))
     return SHAPES.get(str(kind.value))
 
 
@@ -71,9 +74,11 @@ def _fields(node: Fields) -> Shape:
     }
 
 
-def reads_of(readings: Readings, code: Iterable[str]) -> frozenset[str] | None:
+def reads_of(
+    readings: Readings, code: Iterable[str], also: Collection[str] = ()
+) -> frozenset[str] | None:
     """The keys of the input that templates and Python code may read; None: they may read any."""
-    found: set[str] = set()
+    found = set(also)
     for one, _ in readings:
         if one.root in ("workload", "ctx", "args") and len(one.path) > 1:
             found.add(str(one.path[1]))

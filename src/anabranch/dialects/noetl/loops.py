@@ -49,6 +49,7 @@ LOOP_MODES: tuple[LoopMode, ...] = ("local", "fanout")
 MODES = ("sequential", "parallel")
 _LAZY = tuple(name for name in DESCRIPTORS if name != "range")
 FAILURES = ("fail_fast", "best_effort")
+EXECUTIONS = ("local", "distributed")
 
 
 class Looping(msgspec.Struct, frozen=True):
@@ -78,6 +79,8 @@ class Looping(msgspec.Struct, frozen=True):
             stops=_ends_at_once(self.loop),
             retries=self.loop.item_retries,
             ordered=not self.around.together,
+            item=("iter", self.iterator),
+            result=("outcome", "result"),
         )
         if retry.attempts == 1 and self.retries:
             retry = Retry(attempts=1 + self.retries, delay_ms=1_000)
@@ -242,7 +245,7 @@ class LoopReader(msgspec.Struct, frozen=True):
     def _policy(self, policy: Section | None) -> str | None:
         if policy is None:
             return None
-        policy.choice("exec", ("local", "distributed"), "local")
+        policy.choice("exec", EXECUTIONS, "local")
         failure = read_failure(policy)
         policy.finish()
         return failure

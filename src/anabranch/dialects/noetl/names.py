@@ -25,6 +25,7 @@ outcomes is in `outcomes.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -275,6 +276,7 @@ PAYLOAD = "payload"
 NUMBER = "execution_number"
 
 
+@lru_cache(maxsize=1024)
 def number_of(run: str) -> int:
     """A run as a whole number above zero that fits into 64 bits with a sign: the same for the same
     run, wherever and whenever it is asked for. Tables of playbooks have such a column."""

@@ -30,7 +30,7 @@ from anabranch.net.problems import Position, did_you_mean
 from anabranch.net.program import Write
 
 REDUCERS: tuple[Reducer, ...] = ("set", "sum", "min", "max", "append", "merge")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 def read_patches(holder: Section, templates: TemplateCompiler) -> tuple[Patch, ...]:
@@ -118,7 +118,7 @@ def _shared(holder: Section, templates: TemplateCompiler, around: Around) -> tup
 
 
 def _is_name(key: str, at: Position, findings: Findings) -> bool:
-    if _NAME.fullmatch(key):
+    if NAME.fullmatch(key):
         return True
     hint = "use letters, digits, `_` and `-`"
     findings.add(at, "bad-name", f"{key!r} is not a name for the context", hint)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
+from anabranch.dialects.noetl.concurrency import ConcurrencyReader
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.exports import with_kept_results
 from anabranch.dialects.noetl.joins import Join, joined, say_reading
@@ -32,6 +33,7 @@ from anabranch.dialects.port import Options
 from anabranch.dialects.source import Document
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Expression
+from anabranch.literals import PRIORITY_MAX
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import CredentialName, Net, RunPolicy, Step
 from anabranch.net.problems import Problem, closest, did_you_mean
@@ -41,10 +43,12 @@ ON_FAILURE: tuple[Literal["fail", "handled", "partial"], ...] = ("fail", "handle
 HELD: tuple[Literal["wait", "discard"], ...] = ("wait", "discard")
 ROOT = (
     *("apiVersion", "kind", "metadata", "keychain", "executor", "workload", "workflow"),
-    *("workbook", "vars"),
+    *("workbook", "vars", "schedule", "concurrency", "priority"),
 )
 #: Names an item of a loop has besides its own.
 ITERATION = ("item", "loop_id", "shard_id", "iter_index", "iter_key", "index")
+PROFILES = ("local", "distributed", "auto")
+EXECUTOR_KINDS = ("local", "distributed", "hybrid")
 FINAL_FAILURE: tuple[Literal["fail", "partial"], ...] = ("fail", "partial")
 
 
@@ -72,10 +76,15 @@ class Playbook:
         steps = self._steps(nodes, defaults, keychain)
         policy, join = self._policy(spec)
         self._no_vars()
+        schedule = self._schedule()
+        concurrency = ConcurrencyReader(self._templates, self.findings)
+        limits = concurrency.read(root)
+        priority = root.whole("priority", 0, least=-PRIORITY_MAX, most=PRIORITY_MAX)
         self._extensions(workload, computed)
         root.finish()
-        self._check_names(steps, {**workload, **computed})
-        self._check_lookups(steps, {**workload, **computed}, nodes)
+        handed = self._argument_names()
+        self._check_names(steps, {**workload, **computed}, handed)
+        self._check_lookups(steps, {**workload, **computed}, nodes, handed)
         if not steps:
             return None, self.findings.problems
         asks = self._asks_credentials(keychain, nodes)
@@ -93,11 +102,14 @@ class Playbook:
             credentials=tuple(self._templates.credentials),
             extras=tuple(self._templates.extras),
             asks_credentials=asks,
-            reads=reads_of(self._templates.readings, self._templates.python),
+            reads=reads_of(self._templates.readings, self._templates.python, concurrency.reads),
             children=tuple(self._templates.children),
             labels=labels,
             description=description,
             path=self._path(),
+            schedule=schedule,
+            limits=limits,
+            priority=priority,
         )
         if spec is not None:
             spec.finish()
@@ -137,6 +149,28 @@ class Playbook:
         metadata = self._root.node.get("metadata")
         node = metadata.get("path") if isinstance(metadata, Fields) else None
         return str(node.value) if isinstance(node, Scalar) and node.value is not None else ""
+
+    def _schedule(self) -> Mapping[str, Any]:
+        """Of `schedule` at the root, or in the metadata."""
+        metadata = self._root.section("metadata")
+        inside = metadata if metadata is not None and "schedule" in metadata else None
+        if inside is not None and self._root.ask("schedule") is not None:
+            message = "`schedule` stands at the root and in the metadata"
+            self._root.report("schedule", "conflict", message, "keep one of them")
+        section = (inside or self._root).section("schedule")
+        if section is None:
+            return {}
+        from anabranch.dialects.schedule import ScheduleError, read_schedule  # few have one
+
+        given: dict[str, Any] = plain(section.node)
+        try:
+            read_schedule(given)
+        except ScheduleError as error:
+            known = error.key in section.node.keys
+            at = section.key_position(error.key) if known else section.position
+            hint = "see docs/schedules.md"
+            self.findings.add(at, "bad-schedule", str(error), hint)
+        return given
 
     def _workload(self) -> tuple[dict[str, Any], dict[str, Expression]]:
         """Defaults as they are, and those to be worked out when a run starts."""
@@ -181,8 +215,8 @@ class Playbook:
     # -- the executor ------------------------------------------------------------------------
 
     def _executor(self, executor: Section) -> Section | None:
-        executor.choice("profile", ("local", "distributed", "auto"), "local")
-        executor.choice("kind", ("local", "distributed", "hybrid"), "local")
+        executor.choice("profile", PROFILES, "local")
+        executor.choice("kind", EXECUTOR_KINDS, "local")
         executor.string("version")
         if executor.ask("requires") is not None:
             message = "`requires` is ignored: what a step needs is checked at the step"
@@ -317,14 +351,16 @@ class Playbook:
 
     # -- names -------------------------------------------------------------------------------
 
-    def _check_names(self, steps: Mapping[str, Step], workload: Mapping[str, Any]) -> None:
+    def _check_names(
+        self, steps: Mapping[str, Step], workload: Mapping[str, Any], handed: set[str]
+    ) -> None:
         for name, step in steps.items():
             what = "a name with a meaning of its own" if name in RESERVED else "a workload key"
             if (name in RESERVED or name in workload) and step.position is not None:
                 message = f"the step {name!r} has the same name as {what}"
                 hint = f"read its result as `steps.{name}`, or rename it"
                 self.findings.warn(step.position, "hidden-name", message, hint)
-        known = known_names(steps, workload) | self._argument_names()
+        known = known_names(steps, workload) | handed
         for name, at in dict.fromkeys(self._templates.names):
             if name == "env":
                 message = "`env` can be read in the keychain only, and is empty here"
@@ -335,13 +371,17 @@ class Playbook:
                 self.findings.warn(at, "unknown-name", message, hint)
 
     def _check_lookups(
-        self, steps: Mapping[str, Step], workload: Mapping[str, Any], nodes: Mapping[str, Section]
+        self,
+        steps: Mapping[str, Step],
+        workload: Mapping[str, Any],
+        nodes: Mapping[str, Section],
+        handed: set[str],
     ) -> None:
         """Not of a definition that was checked elsewhere: its templates fail when they are used."""
         if self._options.any_tool:
             return
         shapes = {name: shape for name, node in nodes.items() if (shape := shape_of(node))}
-        hidden = known_names(steps, workload, among_steps=False) | self._argument_names()
+        hidden = known_names(steps, workload, among_steps=False) | handed
         Lookups(workload, shapes, hidden).check(self._templates.readings, self.findings)
 
     def _argument_names(self) -> set[str]:

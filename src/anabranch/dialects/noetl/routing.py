@@ -18,6 +18,7 @@ from anabranch.net.problems import did_you_mean
 
 Mode = Literal["exclusive", "inclusive"]
 MODES: tuple[Mode, ...] = ("exclusive", "inclusive")
+NO_MATCH = ("complete", "quiet")
 
 
 class Approved(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ class Router(msgspec.Struct, frozen=True):
         spec = router.section("spec")
         if spec is not None:
             mode = spec.choice("mode", MODES, mode)
-            spec.choice("on_no_match", ("complete", "quiet"), "complete")
+            spec.choice("on_no_match", NO_MATCH, "complete")
             for key in ("policy", "on_no_match"):
                 if spec.ask(key) is not None:
                     message = f"`{key}` of {spec.what} is ignored"

@@ -19,6 +19,7 @@ from anabranch.dialects.noetl.loops import Looping, LoopReader, read_failure
 from anabranch.dialects.noetl.patches import Around, read_locals, read_patches, refuse_scopes
 from anabranch.dialects.noetl.routing import Router
 from anabranch.dialects.noetl.tasks.tasks import CompiledTool, Tasks
+from anabranch.dialects.noetl.tasks.waits import KIND as WAIT
 from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.net.net import Admission, Barrier, Retry, Step, Work
 from anabranch.net.program import Program, TaskSpec
@@ -79,7 +80,7 @@ class Steps(msgspec.Struct, frozen=True):
         patches = read_patches(section, self.templates)
         locals_ = read_locals(section, self.templates)
         refuse_scopes(section)
-        description = section.string("desc") or section.string("description")
+        desc, description = section.string("desc"), section.string("description")
         section.not_yet("case", "eval", "sink")
         self._leftovers(section)
         section.finish(also=("when", "result", "output", "vars"))
@@ -90,7 +91,7 @@ class Steps(msgspec.Struct, frozen=True):
             self._without_loop(section, spec)
         elif tool.program is not None and tool.program.waits:
             looping = looping.one_at_a_time()
-        if tool.program is not None:
+        if tool.program is not None and (looping is not None or not tool.is_one_task):
             exports = exported(branches, (*patches, *locals_))
             tool = CompiledTool(replace(tool.program, exports=exports))
         return Step(
@@ -105,7 +106,7 @@ class Steps(msgspec.Struct, frozen=True):
             branches=branches,
             timeout_ms=spec.timeout_ms,
             on_timeout=spec.on_timeout,
-            description=description,
+            description=desc or description,
             position=section.key_position("step"),
         )
 
@@ -130,7 +131,7 @@ class Steps(msgspec.Struct, frozen=True):
             work = looping.work(tool.program, spec.retry, spec.job_timeout_ms)
         else:
             work = tool.work(spec.retry, spec.job_timeout_ms) or Work("noop")
-        return replace(work, pool=pool)
+        return replace(work, pool="" if work.kind == WAIT else pool)  # nobody has to do it
 
     def _pool(self, defaults: Defaults) -> str:
         """Whose workers do it; "" is the engine itself."""
@@ -196,7 +197,7 @@ class Steps(msgspec.Struct, frozen=True):
         policy = read.section("policy")
         spec.defaults = replace(read_defaults(read, policy), pool=read.ask("pool"))
         found = [key for key in ("loop_mode", "fanout") if key in read]
-        read.finish(free=MEANT)
+        read.finish(also=("join",), free=MEANT)
         if policy is not None:
             self._policy(spec, policy)
             found += ["failure"] if spec.failure else []

@@ -14,7 +14,6 @@ from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.names import query_view, view
 from anabranch.dialects.source import Document
-from anabranch.expressions.jinja.embedded import loose_outputs
 from anabranch.expressions.jinja.jinja import (
     ConditionTemplate,
     Jinja,
@@ -22,7 +21,7 @@ from anabranch.expressions.jinja.jinja import (
     View,
     has_template,
 )
-from anabranch.expressions.jinja.paths import TemplateLookup
+from anabranch.expressions.jinja.template import TemplateLookup
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import ChildPath, CredentialName, ExtraNeed
 from anabranch.net.problems import Position
@@ -140,6 +139,8 @@ class TemplateCompiler:
             return
         if not has_template(node.value):
             return
+        from anabranch.expressions.jinja.embedded import loose_outputs  # loads Jinja
+
         for loose in loose_outputs(node.value, quoting.filter)[:EMBEDDED_MAX]:
             at, shown = self._document.inside(node, loose.line), loose.expression
             if loose.twice:

@@ -31,7 +31,8 @@ from anabranch.net.problems import Position, Problem, in_order
 ENCRYPTED = "XGR1."
 #: What deploy tools and bundles write around a rule; it says nothing about how the rule works.
 METADATA = ("id", "bundleId", "meta", "name", "address", "contractId")
-_READ, _WRITE, _MANAGE = 1, 2, 4  # rights of a grant, to be added up
+KEYS = ("payload", "contractReads", "apiCalls", "rules", "onValid", "onInvalid")
+RIGHTS_MAX = 1 | 2 | 4  # of a grant: READ, WRITE and MANAGE, added up
 RULE_KINDS: tuple[RuleKind, ...] = ("validate", "abortStep", "cancelSession")
 
 Read = tuple[RuleDocument | None, tuple[Problem, ...]]
@@ -110,11 +111,10 @@ class _Reader:
         return document
 
     def _finish(self) -> None:
-        known = ("payload", "contractReads", "apiCalls", "rules", "onValid", "onInvalid")
         visible = {key: node for key, node in self._root.node.fields.items() if key not in METADATA}
         keys = {key: self._root.key_position(key) for key in visible}
         rest = Section(Fields(visible, keys, self._root.position), "a rule", self._findings)
-        rest.finish(also=known, free=())
+        rest.finish(also=KEYS, free=())
 
     def _inputs(self) -> tuple[Input, ...]:
         section = self._parts.section(self._root, "payload")
@@ -275,7 +275,7 @@ class _BranchReader:
         if section is None:
             return None
         address = section.needed("address", "say who may read")
-        rights = section.whole("rights", 0, least=_READ, most=_READ | _WRITE | _MANAGE)
+        rights = section.whole("rights", 0, least=1, most=RIGHTS_MAX)
         section.require("rights", "add up READ 1, WRITE 2, MANAGE 4")
         days = self._days(section)
         section.finish()

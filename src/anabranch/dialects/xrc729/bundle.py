@@ -35,7 +35,8 @@ _ALIASES = (
     re.compile(r"\$\{addr:([A-Za-z0-9_.-]+)\}"),
     re.compile(r"\{\{\s*([A-Za-z0-9_.-]+)\s*\}\}"),
 )
-_CHAIN = ("registry", "ostcId", "ostcHash", "block", "chainId", "pinned")
+BESIDE = ("id", "name", "meta")  # what else may stand in a bundle
+CHAIN = ("registry", "ostcId", "ostcHash", "block", "chainId", "pinned")
 
 
 class BundleDocument(msgspec.Struct, frozen=True):
@@ -112,7 +113,7 @@ def read_bundle(document: Document, root: Fields, findings: Findings) -> Bundle 
         orchestration = _text(node, "the orchestration", f"{document.file}#orchestration", findings)
     rules = _rules(section, document.file, findings)
     chain = _chain(section)
-    section.finish(("id", "name", "meta"), free=())
+    section.finish(BESIDE, free=())
     return None if orchestration is None else Bundle(orchestration, rules, chain)
 
 
@@ -177,7 +178,7 @@ def _chain(section: Section) -> dict[str, Any]:
     chain = section.section("chain")
     if chain is None:
         return {}
-    known = {key: plain(node) for key in _CHAIN if (node := chain.ask(key)) is not None}
+    known = {key: plain(node) for key in CHAIN if (node := chain.ask(key)) is not None}
     chain.finish()
     return known
 

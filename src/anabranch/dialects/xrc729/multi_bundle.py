@@ -29,6 +29,8 @@ FORMAT = "xgr-multi-bundle@1"
 ORCHESTRATION, RULE = "XRC-729", "XRC-137"
 #: Lists of test plans and scenarios may stand beside the bundles; `anabranch test` plays them.
 TESTS = ("plans", "scenarios")
+BESIDE_BUNDLES = ("createdAt", "kind", "version", "exportedAt", "meta", "id", "title", *TESTS)
+BESIDE_ITEMS = ("meta", "name", "id", "title")
 _BESIDE = (*RULE_METADATA, "ruleHash", "hash")
 _RULE_PARTS = ("rules", "contractReads", "apiCalls", "onValid", "onInvalid")
 
@@ -68,8 +70,7 @@ def read_multi_bundle(file: str, root: Fields, findings: Findings) -> list[Named
     if "createdAt" not in section:
         _incomplete(findings, root.position, "the file has no `createdAt`")
     listed = section.items("bundles")
-    known = ("createdAt", "kind", "version", "exportedAt", "meta", "id", "title", *TESTS)
-    section.finish(known, free=())
+    section.finish(BESIDE_BUNDLES, free=())
     if listed is None or not listed.items:
         section.missing("bundles", "add the bundles, each with its items")
         return []
@@ -92,7 +93,7 @@ def _bundle(node: Node, file: str, findings: Findings) -> NamedBundle | None:
     if not bundle_id:
         _incomplete(findings, node.position, "a bundle has no `bundleId`")
     items = section.items("items")
-    section.finish(("meta", "name", "id", "title"), free=())
+    section.finish(BESIDE_ITEMS, free=())
     parts = list(_parts(items, findings)) if items is not None else []
     orchestrations = [part for part in parts if _kind(part) == ORCHESTRATION]
     if len(orchestrations) != 1:

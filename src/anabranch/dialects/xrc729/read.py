@@ -75,6 +75,8 @@ class OrchestrationReader:
             step = self._step(step_id, step_node, structure.key_position(step_id))
             if step is not None:
                 steps[step_id] = step
+        if len(steps) < len(self._known):
+            return None  # others may lead to a step that cannot be read
         return Orchestration(name, steps, node.position)
 
     def _name(self, root: Section, fallback: str) -> str:

@@ -28,6 +28,8 @@ IN_FLIGHT = 8
 FRAME_ROWS = "__frame_max_rows"
 #: Parts of a frame that say how NoETL's workers hold one; ours need not be told.
 UNUSED = ("max_seconds", "max_bytes", "heartbeat_seconds", "verify_ipc", "retry_mode")
+#: Parts of a frame that a loop says in other words.
+MEANT = ("max_rows", "lease_seconds", "max_attempts", "row_concurrency", "process")
 _WRITES = re.compile(r"\b(update|delete|insert|merge)\b", re.IGNORECASE)
 _NOISE = re.compile(r"--[^\n]*|/\*.*?\*/|'[^']*'", re.DOTALL)
 

@@ -22,11 +22,11 @@ class Shape:
     def __contains__(self, key: str) -> bool:
         """Whether the key is there with a value."""
         node = self.fields.get(key)
-        return node is not None and not (isinstance(node, Scalar) and node.value is None)
+        return node is not None and (type(node) is not Scalar or node.value is not None)
 
     def mapping(self, key: str) -> Fields | None:
         node = self.fields.get(key)
-        return node if isinstance(node, Fields) else None
+        return node if type(node) is Fields else None
 
     def take(self, key: str) -> Placed:
         return self.fields.pop(key), self.keys.pop(key)
@@ -74,13 +74,16 @@ class Shape:
 
     def find(self, *path: str) -> Node | None:
         """The value inside nested mappings, None when there is none."""
-        return find(self.node(), *path)
+        key, *rest = path
+        return find(self.fields.get(key), *rest)
 
 
 def find(node: Node | None, *path: str) -> Node | None:
     for key in path:
-        node = node.get(key) if isinstance(node, Fields) else None
-    return None if isinstance(node, Scalar) and node.value is None else node
+        if type(node) is not Fields:
+            return None
+        node = node.fields.get(key)
+    return None if type(node) is Scalar and node.value is None else node
 
 
 def fields(values: dict[str, Node], at: Position) -> Fields:

@@ -21,7 +21,7 @@ from typing import Any
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja.jinja import Derived
-from anabranch.expressions.jinja.paths import TemplateLookup
+from anabranch.expressions.jinja.template import TemplateLookup
 from anabranch.expressions.port import Paths
 
 KEYCHAIN = "keychain"

@@ -25,7 +25,7 @@ from anabranch.dialects.noetl.tasks.credential_lookup import (
 )
 from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.jinja.jinja import ValueTemplate, has_template
-from anabranch.expressions.jinja.paths import TemplateLookup
+from anabranch.expressions.jinja.template import TemplateLookup
 from anabranch.net.net import CredentialName
 from anabranch.net.problems import closest
 
@@ -47,7 +47,7 @@ ELSEWHERE = ("gcp", "aws", "azure", "vault", "k8s", "google")
 SCOPES = ("local", "global", "shared")
 SECRET_MIN = 8  # characters; as in `work.secrets.forms`
 _SECRET_FIELDS = ("password", "passwd", "secret", "client_secret", "token", "api_key")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+ENTRY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 #: Names of credentials, as in `work.secrets.credential_sources`.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -71,7 +71,7 @@ def read_keychain(
             entry.require("name", "give the entry a name")
             continue
         text = str(name.value)
-        if not _NAME.fullmatch(text):
+        if not ENTRY_NAME.fullmatch(text):
             hint = "use letters, digits, `_` and `-`"
             findings.add(name.position, "bad-name", f"{text!r} is not a name for a secret", hint)
         elif text in found:

@@ -16,6 +16,7 @@ The inputs are a mapping, rendered when the task starts:
     gcs       source or data, destination, auth, content_type, metadata
     playbook  path or catalog_id, version, args, return_step, return_result, result_step, wait
     secrets   provider, name, path, root, value
+    wait      for, until, or event with task, timeout_ms and seen
     artifact  action, result_ref or uri, data, compress, checksum, offset, limit, auth
     others    callables registered as tools: the task's own keys and its args, in one mapping
 

@@ -41,6 +41,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         *("offset", "limit"),
     ),
     "decision": ("ask", "actors", "on_reject"),
+    "wait": ("for", "until", "event", "filter"),
 }
 #: Other names for the same key, by kind.
 ALIASES: Mapping[str, Mapping[str, str]] = {

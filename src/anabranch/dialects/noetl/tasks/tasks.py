@@ -30,12 +30,14 @@ from anabranch.dialects.noetl.tasks.outputs import read_output
 from anabranch.dialects.noetl.tasks.retries import read_retry
 from anabranch.dialects.noetl.tasks.rules import Rules
 from anabranch.dialects.noetl.tasks.transfers import SNOWFLAKE
+from anabranch.dialects.noetl.tasks.waits import KIND as WAIT
+from anabranch.dialects.noetl.tasks.waits import WaitReader
 from anabranch.dialects.noetl.tasks.workbook import Workbook
 from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.dialects.port import Options
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
-from anabranch.net.net import Decision, Retry, Work
+from anabranch.net.net import Decision, Retry, WaitRule, Work
 from anabranch.net.problems import closest
 from anabranch.net.program import InnerLoop, Program, TaskSpec, Write
 
@@ -48,6 +50,7 @@ ELSEWHERE = frozenset(
 #: Keys of a playbook task that make it wait for its child.
 WAITING = ("return_step", "return_result", "result_step", "wait")
 PIPELINE = "pipeline"  # the kind of a task that is nothing but the tasks inside it
+TIME_PARTS = ("connect", "read", "total")  # of the timeout of an HTTP task
 OnReject = Literal["fail", "pause"]
 ON_REJECT: tuple[OnReject, ...] = ("fail", "pause")
 
@@ -58,19 +61,33 @@ class CompiledTool(msgspec.Struct, frozen=True):
     program: Program | None = None
     decision: Decision | None = None
 
+    @property
+    def is_one_task(self) -> bool:
+        """It needs no program: nothing is said about what follows its only task."""
+        if self.program is None or len(self.program.tasks) != 1:
+            return False
+        (task,) = self.program.tasks
+        alone = task.on_unmatched_error == "fail" and not _asks_where_it_is(task)
+        bare = task.simple and not task.output and not task.loop
+        return alone and bare and self.program.variables is None
+
     def work(self, retry: Retry, timeout_ms: int | None) -> Work | None:
         """The program as work; without rules and writes, as work of the one task's own kind."""
         program = self.program
         if program is None:
             return None
-        task = program.tasks[0]
-        alone = len(program.tasks) == 1 and task.on_unmatched_error == "fail"
-        alone = alone and not _asks_where_it_is(task)
-        bare = task.simple and not task.output and not task.loop and program.variables is None
-        if alone and bare:
+        if self.is_one_task:
+            task = program.tasks[0]
             times = [time for time in (task.timeout_ms, timeout_ms) if time is not None]
             soonest = min(times, default=None)
-            return Work(task.kind, task.inputs, timeout_ms=soonest, retry=retry, label=task.label)
+            return Work(
+                task.kind,
+                task.inputs,
+                timeout_ms=soonest,
+                retry=retry,
+                label=task.label,
+                wait=task.wait,
+            )
         return Work("pipeline", program=program, timeout_ms=timeout_ms, retry=retry)
 
 
@@ -211,8 +228,15 @@ class Tasks(msgspec.Struct, frozen=True):
         spec = task.section("spec")
         elsewhere = self.options.any_tool
         inputs = TaskInputs(task, spec, self.templates, self.credentials, elsewhere=elsewhere)
-        structure = self._inputs(inputs, kind)
-        timeout = self._timeout(task, spec, inputs, defaults, http=kind == "http")
+        wait: WaitRule | None = None
+        if kind == WAIT:  # a wait holds no worker: a time limit that is inherited is not its own
+            limit = self._timeout(task, spec, inputs, Defaults(), http=False)
+            limit_ms = limit if isinstance(limit, int) else None
+            structure, wait = WaitReader(task, self.templates).read(labels[number], limit_ms)
+            timeout = None
+        else:
+            structure = self._inputs(inputs, kind)
+            timeout = self._timeout(task, spec, inputs, defaults, http=kind == "http")
         if isinstance(timeout, dict):
             structure["timeout"] = timeout
             timeout = int(timeout["total"] * 1000) if "total" in timeout else None
@@ -239,7 +263,8 @@ class Tasks(msgspec.Struct, frozen=True):
             set_shared=writes.shared,
             set_prev=writes.prev,
             hooks=policy.hooks,
-            waits=kind == "playbook" and _is_waiting(task),
+            waits=kind == WAIT or (kind == "playbook" and _is_waiting(task)),
+            wait=wait,
             inclusive=policy.inclusive,
         )
         made = self._looped(task, made, defaults, rules.around)
@@ -334,13 +359,14 @@ class Tasks(msgspec.Struct, frozen=True):
     # -- tasks that wait ---------------------------------------------------------------------
 
     def _check_waiting(self, task: Section, made: TaskSpec, around: Around) -> None:
-        """A child that is waited for holds no worker, and only a pipeline itself can go on then."""
+        """What waits holds no worker, and only a pipeline itself can go on then."""
         if made.waits and around.inside:
             self._waits_inside(task, around)
 
     def _waits_inside(self, task: Section, around: Around) -> None:
         hint = "put it into the pipeline itself, or loop over a step"
-        self._misplaced(task, f"waits for its child inside {around.inside}", hint)
+        whom = "" if task.string("kind") == WAIT else " for its child"
+        self._misplaced(task, f"waits{whom} inside {around.inside}", hint)
 
     def _misplaced(self, task: Section, what: str, hint: str) -> None:
         self.findings.add(task.position, "misplaced-task", f"{task.what} {what}", hint)
@@ -359,12 +385,21 @@ class Tasks(msgspec.Struct, frozen=True):
     def _decision(self, task: Section) -> Decision:
         ask = task.text("ask")
         task.require("ask", "write the question that a person or program outside answers")
-        if ask is not None and has_template(str(ask.value)):
-            self.findings.not_yet(ask.position, "a template in `ask`", "write plain text")
         actors = self._actors(task)
         on_reject = task.choice("on_reject", ON_REJECT, "fail")
         task.finish(also=("name", "kind", "desc"))
-        return Decision(str(ask.value) if ask else "", actors, on_reject)
+        question = self._question(task, ask) if ask is not None else None
+        return Decision(str(ask.value) if ask else "", actors, on_reject, question=question)
+
+    def _question(self, task: Section, ask: Scalar) -> Expression | None:
+        """The text as a template, where it is one."""
+        if not has_template(str(ask.value)):
+            return None
+        compiled = self.templates.tree(ask)
+        if any(path[0] == "keychain" for path in getattr(compiled, "reads", None) or ()):
+            message = f"`ask` of {task.what} reads the keychain, which only work can"
+            task.report("ask", "misplaced-task", message, "ask without the secret")
+        return compiled
 
     def _actors(self, task: Section) -> tuple[str, ...]:
         node = task.ask("actors")
@@ -395,6 +430,6 @@ def _is_waiting(task: Section) -> bool:
 
 def _time_parts(parts: Section) -> dict[str, float]:
     """Seconds to connect, to read and in all, as HTTP work takes them."""
-    times = {name: parts.duration_ms(name) for name in ("connect", "read", "total")}
+    times = {name: parts.duration_ms(name) for name in TIME_PARTS}
     parts.finish()
     return {name: time / 1000 for name, time in times.items() if time is not None}

@@ -21,15 +21,16 @@ SNOWFLAKE = (
     "it would come with an extra `snowflake` (the package snowflake-connector-python); until then "
     "use `python` with that package"
 )
-_NAMES = ("tool", "kind", "type")
+#: Keys that say which kind a side is.
+NAMES = ("tool", "kind", "type")
 _ALIASES = {"db": "database", "credential": "auth"}
-_DATABASE = ("auth", "credential", "query", "params", "dsn", "database", "db", "read_only")
-_HTTP = (
+DATABASE_KEYS = ("auth", "credential", "query", "params", "dsn", "database", "db", "read_only")
+HTTP_KEYS = (
     *("url", "endpoint", "method", "headers", "params", "body", "json", "form", "auth"),
     *("timeout", "verify_ssl", "follow_redirects", "data_path"),
 )
 #: What a target may say for the whole transfer, as NoETL lets it.
-_OF_TARGETS = ("table", "mapping", "mode", "key")
+TARGET_KEYS = ("table", "mapping", "mode", "key")
 
 
 def read_side(
@@ -65,7 +66,7 @@ def _value(
 
 def _kind(side: Section, name: Side) -> str | None:
     """The kind of this side, where it is written out and there is one of that name."""
-    key = next((key for key in _NAMES if key in side), None)
+    key = next((key for key in NAMES if key in side), None)
     if key is None:
         side.require("tool", "say which kind it is: " + ", ".join(DATABASES))
         return None
@@ -87,8 +88,8 @@ def _kind(side: Section, name: Side) -> str | None:
 
 
 def _check(side: Section, name: Side, kind: str) -> None:
-    own = _HTTP if kind == "http" else _DATABASE
-    known = {*_NAMES, *own, *(_OF_TARGETS if name == "target" else ())}
+    own = HTTP_KEYS if kind == "http" else DATABASE_KEYS
+    known = {*NAMES, *own, *(TARGET_KEYS if name == "target" else ())}
     for key in side.node.fields:
         if key not in known:
             hint = did_you_mean(key, sorted(known)) or "remove it"
