@@ -110,7 +110,7 @@ def raised(error: BaseException, *, outside: str) -> Answer:
         details={
             "exception_type": name,
             "message": clipped(text),
-            "traceback": clipped(_short_traceback(error.__traceback__, outside)),
+            "traceback": clipped(short_traceback(error.__traceback__, outside)),
         },
     )
 
@@ -123,6 +123,7 @@ def _kind_of(error: BaseException) -> str:
     return "python"
 
 
-def _short_traceback(trace: TracebackType | None, outside: str) -> str:
+def short_traceback(trace: TracebackType | None, outside: str) -> str:
+    """The last frames of the user's code, with their lines."""
     frames = [frame for frame in traceback.extract_tb(trace) if frame.filename != outside]
     return "".join(traceback.format_list(frames[-_FRAMES:])).rstrip()

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from anabranch.kernel.values import Answer
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.values import Answer, Wait
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One execution of one job."""
 
     run: str
@@ -64,12 +65,23 @@ class Parked(msgspec.Struct, frozen=True):
     #: that has this `memory` and the answer as `heard`. Without it the answer is the job's own.
     memory: Any = None
     limit_ms: int = 0  # instead of an instant: how long to wait
+    wait: Wait | None = None  # nobody outside is asked: time or a signal ends it
+
+
+def parked_job(job: str, attempt: int, parked: Parked) -> s.JobPark:
+    """What the kernel is told of it."""
+    return s.JobPark(
+        job, attempt, parked.ticket, parked.until, parked.memory, parked.limit_ms, parked.wait
+    )
 
 
 class Performer(Protocol):
     """One that parks also says when, with a method `parks(inputs)`, so that nothing is begun
-    where it could not be waited for. One that never waits also has `perform_now(task)`: the engine
-    calls it in place and saves the trip. One that keeps something open (processes, sessions) also
-    has `async close()`."""
+    where it could not be waited for. One that answers or parks at once also has
+    `perform_now(task)`: the engine calls it in place and saves the trip. One that can do so for
+    some of its tasks has `perform_at_once(task)`, which gives None for the others and has done
+    nothing then. One that takes many items of a loop at once has `together` and `perform_each` (see
+    `pipeline.item_batches`), and one that keeps something open (processes, sessions) `async
+    close()`."""
 
     async def perform(self, task: Task) -> Answer | Parked: ...

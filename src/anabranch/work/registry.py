@@ -4,55 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-import msgspec
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InputError
-from anabranch.work.kinds.artifact import Artifact, ArtifactOptions
-from anabranch.work.kinds.buckets.buckets import BucketOptions, Buckets
-from anabranch.work.kinds.buckets.gcs import Gcs
+from anabranch.work.kind_options import WorkSettings
 from anabranch.work.kinds.callables import Toolbox
-from anabranch.work.kinds.commands.container import Container, ContainerOptions
-from anabranch.work.kinds.commands.script import ScriptPerformer
-from anabranch.work.kinds.commands.shell import Shell, ShellOptions
-from anabranch.work.kinds.http.performer import Http, HttpOptions
-from anabranch.work.kinds.nats.performer import Nats, NatsOptions
+from anabranch.work.kinds.lazy import LazyPerformer
 from anabranch.work.kinds.noop import Noop
-from anabranch.work.kinds.python.performer import Python
-from anabranch.work.kinds.python.processes import ProcessOptions
-from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.kinds.secrets import SecretsPerformer
 from anabranch.work.kinds.switched_off import SwitchedOff
 from anabranch.work.kinds.threads import Threads
-from anabranch.work.kinds.transfer import Transfer
-from anabranch.work.loops.results import Loops
+from anabranch.work.kinds.wait import WaitPerformer
 from anabranch.work.port import Performer
 from anabranch.work.secrets.redaction import Redactor
-from anabranch.work.sql.duckdb import DuckDb
-from anabranch.work.sql.duckdb_flows import DuckDbFlows
-from anabranch.work.sql.flows import Flowing
-from anabranch.work.sql.postgres import Postgres
-from anabranch.work.sql.postgres_flows import PostgresFlows
-from anabranch.work.sql.sqlite import Sqlite
-from anabranch.work.sql.sqlite_flows import SqliteFlows
-from anabranch.work.sql.task import SqlOptions
 from anabranch.work.values.payloads import PayloadPort
 
-
-class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the standard kinds. Each has a default that suits one machine."""
-
-    python: ProcessOptions = ProcessOptions()
-    http: HttpOptions = HttpOptions()
-    shell: ShellOptions = ShellOptions()
-    container: ContainerOptions = ContainerOptions()
-    sql: SqlOptions = SqlOptions()
-    nats: NatsOptions = NatsOptions()
-    buckets: BucketOptions = BucketOptions()
-    artifact: ArtifactOptions = ArtifactOptions()
-    threads: int | None = None  # for blocking tools
-    without: frozenset[str] = frozenset()  # kinds that are switched off
+if TYPE_CHECKING:
+    from anabranch.work.kinds.buckets.buckets import Buckets
+    from anabranch.work.kinds.script_sources import ScriptSources
+    from anabranch.work.loops.results import Loops
+    from anabranch.work.sql.duckdb import DuckDb
+    from anabranch.work.sql.flows import Flowing
+    from anabranch.work.sql.postgres import Postgres
+    from anabranch.work.sql.sqlite import Sqlite
 
 
 def standard_performers(
@@ -63,41 +38,147 @@ def standard_performers(
     loops: Loops | None = None,
     redactor: Redactor | None = None,
 ) -> dict[str, Performer]:
-    """A performer per kind, tools included. Nothing is started or opened before its first task."""
+    """A performer per kind, tools included. Nothing is loaded, started or opened before its first
+    task."""
     chosen = settings or WorkSettings()
-    known = redactor or Redactor()
-    off: dict[str, Performer] = {kind: SwitchedOff(kind) for kind in chosen.without}
-    http = off.get("http") or Http(chosen.http)
-    buckets = Buckets(chosen.buckets, http, chosen.without)
-    scripts = ScriptSources(http, buckets)
-    sqlite, postgres = Sqlite(chosen.sql, scripts), Postgres(chosen.sql, scripts)
-    duckdb = DuckDb(chosen.sql, scripts)
-    flows: dict[str, Flowing] = {
-        "sqlite": SqliteFlows(sqlite),
-        "postgres": PostgresFlows(postgres),
-        "duckdb": DuckDbFlows(duckdb),
-    }
     performers: dict[str, Performer] = {
         "noop": Noop(),
-        "python": Python(chosen.python, scripts),
-        "http": http,
-        "shell": Shell(chosen.shell),
-        "script": ScriptPerformer(chosen.shell, scripts),
-        "container": Container(chosen.container, scripts),
-        "sqlite": sqlite,
-        "postgres": postgres,
-        "duckdb": duckdb,
-        "transfer": Transfer(flows, http, chosen.without),
-        "nats": Nats(chosen.nats),
-        "gcs": Gcs(buckets, chosen.artifact.bytes_max),
-        "secrets": SecretsPerformer(known),
-        "artifact": Artifact(payloads, chosen.artifact, loops=loops, buckets=buckets),
+        "wait": WaitPerformer(),
+        "secrets": SecretsPerformer(redactor or Redactor()),
+        **_Kinds(chosen, payloads, loops).performers,
     }
-    performers |= off
+    performers |= {kind: SwitchedOff(kind) for kind in chosen.without}
     tools = {} if toolbox is None else toolbox.performers(Threads(chosen.threads))
     if taken := sorted(tools.keys() & performers.keys()):
         raise InputError(f"tool '{taken[0]}' has the name of a standard kind; choose another")
     return performers | tools
+
+
+class _Kinds:
+    """Makes the performer of a kind when its first task comes. Each method imports what its kind
+    needs: nobody uses all kinds in one process, and together they are a hundred modules."""
+
+    def __init__(
+        self, settings: WorkSettings, payloads: PayloadPort | None, loops: Loops | None
+    ) -> None:
+        self._settings = settings
+        self._payloads = payloads
+        self._loops = loops
+        off = "http" in settings.without
+        self._http: Performer = SwitchedOff("http") if off else LazyPerformer(self._make_http)
+        self._databases = {
+            "sqlite": LazyPerformer(lambda: self._sqlite),
+            "postgres": LazyPerformer(lambda: self._postgres),
+            "duckdb": LazyPerformer(lambda: self._duckdb),
+        }
+        self.performers: dict[str, Performer] = {
+            "http": self._http,
+            "python": LazyPerformer(self._python),
+            "shell": LazyPerformer(self._shell),
+            "script": LazyPerformer(self._script),
+            "container": LazyPerformer(self._container),
+            **self._databases,
+            "transfer": LazyPerformer(self._transfer),
+            "nats": LazyPerformer(self._nats),
+            "gcs": LazyPerformer(self._gcs),
+            "artifact": LazyPerformer(self._artifact),
+        }
+
+    @cached_property
+    def _buckets(self) -> Buckets:
+        from anabranch.work.kinds.buckets.buckets import Buckets
+
+        return Buckets(self._settings.buckets, self._http, self._settings.without)
+
+    @cached_property
+    def _scripts(self) -> ScriptSources:
+        from anabranch.work.kinds.script_sources import ScriptSources
+
+        return ScriptSources(self._http, lambda: self._buckets)
+
+    @cached_property
+    def _sqlite(self) -> Sqlite:
+        from anabranch.work.sql.sqlite import Sqlite
+
+        return Sqlite(self._settings.sql, self._scripts)
+
+    @cached_property
+    def _postgres(self) -> Postgres:
+        from anabranch.work.sql.postgres import Postgres
+
+        return Postgres(self._settings.sql, self._scripts)
+
+    @cached_property
+    def _duckdb(self) -> DuckDb:
+        from anabranch.work.sql.duckdb import DuckDb
+
+        return DuckDb(self._settings.sql, self._scripts)
+
+    def _make_http(self) -> Performer:
+        from anabranch.work.kinds.http.performer import Http
+
+        return Http(self._settings.http)
+
+    def _python(self) -> Performer:
+        from anabranch.work.kinds.python.performer import Python
+
+        return Python(self._settings.python, self._scripts)
+
+    def _shell(self) -> Performer:
+        from anabranch.work.kinds.commands.shell import Shell
+
+        return Shell(self._settings.shell)
+
+    def _script(self) -> Performer:
+        from anabranch.work.kinds.commands.script import ScriptPerformer
+
+        return ScriptPerformer(self._settings.shell, self._scripts)
+
+    def _container(self) -> Performer:
+        from anabranch.work.kinds.commands.container import Container
+
+        return Container(self._settings.container, self._scripts)
+
+    def _transfer(self) -> Performer:
+        from anabranch.work.kinds.transfer import Transfer
+        from anabranch.work.sql.duckdb_flows import DuckDbFlows
+        from anabranch.work.sql.postgres_flows import PostgresFlows
+        from anabranch.work.sql.sqlite_flows import SqliteFlows
+
+        for database in self._databases.values():
+            database.made()  # so that they are closed, also when nobody else used them
+        flows: dict[str, Flowing] = {
+            "sqlite": SqliteFlows(self._sqlite),
+            "postgres": PostgresFlows(self._postgres),
+            "duckdb": DuckDbFlows(self._duckdb),
+        }
+        return Transfer(flows, self._http, self._settings.without)
+
+    def _nats(self) -> Performer:
+        from anabranch.work.kinds.nats.performer import Nats
+
+        return Nats(self._settings.nats)
+
+    def _gcs(self) -> Performer:
+        from anabranch.work.kinds.buckets.gcs import Gcs
+
+        return Gcs(self._buckets, self._settings.artifact.bytes_max)
+
+    def _artifact(self) -> Performer:
+        from anabranch.work.kinds.artifact import Artifact
+
+        return Artifact(
+            self._payloads, self._settings.artifact, loops=self._loops, buckets=self._buckets
+        )
+
+
+def make_all(performers: Mapping[str, Performer]) -> None:
+    """Make what would be made with its first task. A server does so before it has any, in a thread:
+    the event loop would stand still meanwhile."""
+    for performer in performers.values():
+        inner = getattr(performer, "inner", performer)  # of one that waits for a rate
+        if isinstance(inner, LazyPerformer):
+            inner.made()
 
 
 async def close_all(performers: Mapping[str, Performer]) -> None:

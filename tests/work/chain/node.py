@@ -11,11 +11,12 @@ from aiohttp import web
 from eth_utils.address import to_checksum_address
 
 from anabranch.work.chain.rpc import RpcOptions
+from hangs import HANG_SECONDS
 
 from ..support import server
 from .contracts import refusal
 
-QUICK = RpcOptions(timeout_seconds=10, pause_seconds=0.001)
+QUICK = RpcOptions(timeout_seconds=HANG_SECONDS, pause_seconds=0.001)
 KEY = "0x" + 31 * "00" + "01"  # the first account of eth-tester
 SENDER = "0x7e5f4552091a69125d5dfcb7b8c2659029395bdf"
 

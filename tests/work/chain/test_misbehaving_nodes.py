@@ -20,12 +20,13 @@ from anabranch.work.chain.loader import LoadedOrchestration, load_orchestration
 from anabranch.work.chain.nesting import nests_deeper
 from anabranch.work.chain.rpc import JsonRpc, RpcOptions
 from anabranch.work.rule.ports import ReadFailed, RuleUnavailable
+from hangs import HANG_SECONDS
 
 from ..support import Handler, run, server
 from .contracts import refusal, text
 
 REGISTRY = "0x" + 40 * "1"
-QUICK = RpcOptions(timeout_seconds=5, pause_seconds=0.001)
+QUICK = RpcOptions(timeout_seconds=HANG_SECONDS, pause_seconds=0.001)
 DOCUMENT = '{"id":"orders","structure":{}}'
 Answer = dict[str, Any] | web.StreamResponse
 

@@ -15,12 +15,13 @@ from anabranch.work.chain.rpc import JsonRpc, RpcOptions
 from anabranch.work.chain.sent import Sent, SentCall, SentFile, SentInMemory
 from anabranch.work.chain.signer import LocalSigner
 from anabranch.work.rule.ports import BadAbi, CallOutcome, ContractCall, ExecutorUnavailable
+from hangs import HANG_SECONDS
 
 from ..support import run
 from .contracts import vault
 from .node import KEY, QUICK, SENDER, Evm, Refusal, checksum
 
-OPTIONS = ExecutorOptions(receipt_seconds=5, poll_seconds=0.01)
+OPTIONS = ExecutorOptions(receipt_seconds=HANG_SECONDS, poll_seconds=0.01)
 Work = Callable[[SigningExecutor], Coroutine[Any, Any, Any]]
 
 

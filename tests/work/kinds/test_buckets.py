@@ -22,11 +22,13 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, Fault
 from anabranch.operations.access.credentials import CredentialDraft
 from anabranch.settings import Settings
+from anabranch.work.kind_options import BucketOptions
 from anabranch.work.kinds.artifact import Artifact
-from anabranch.work.kinds.buckets import buckets as module
+from anabranch.work.kinds.buckets import places as module
 from anabranch.work.kinds.buckets import session
-from anabranch.work.kinds.buckets.buckets import BucketOptions, Buckets, read_place
+from anabranch.work.kinds.buckets.buckets import Buckets
 from anabranch.work.kinds.buckets.gcs import Gcs
+from anabranch.work.kinds.buckets.places import read_place
 from anabranch.work.kinds.http.performer import Http
 from anabranch.work.kinds.python.performer import Python
 from anabranch.work.kinds.script_sources import ScriptSources
@@ -94,6 +96,10 @@ class Service:
 
 def keys(address: str) -> dict[str, str]:
     return {"access_key_id": KEY, "secret_access_key": SECRET, "endpoint_url": address}
+
+
+def with_scripts(buckets: Buckets) -> Python:
+    return Python(scripts=ScriptSources(None, lambda: buckets))
 
 
 def asked(service: Service, make: Any, **inputs: Any) -> Answer:
@@ -329,7 +335,7 @@ def test_a_service_account_asks_only_addresses_that_calls_may_reach() -> None:
     service = Service()
 
     async def scenario() -> Answer:
-        from anabranch.work.kinds.http.performer import HttpOptions
+        from anabranch.work.kind_options import HttpOptions
 
         http = Http(HttpOptions(addresses=read_policy("public")))
         try:
@@ -365,9 +371,7 @@ def test_a_redirect_takes_a_credential_nowhere_else(place: str) -> None:
 def test_an_endpoint_beside_a_credential_is_refused() -> None:
     script = {"uri": "s3://store/a", "source": {"auth": keys("$URL"), "endpoint_url": "$URL"}}
     service = Service(a=b"result = 1")
-    fault = refused(
-        asked(service, lambda made: Python(scripts=ScriptSources(None, made)), script=script)
-    )
+    fault = refused(asked(service, with_scripts, script=script))
     assert fault.kind == "config"
     assert "put endpoint_url into the credential" in fault.message
     assert service.seen == []
@@ -378,9 +382,7 @@ def test_a_text_that_was_not_looked_up_is_not_sent_as_a_token(kind: str) -> None
     service = Service(a=b"1")
     if kind == "script":
         script = {"uri": "gs://store/a", "source": {"type": "gcs", "auth": "cloud"}}
-        answer = asked(
-            service, lambda made: Python(scripts=ScriptSources(None, made)), script=script
-        )
+        answer = asked(service, with_scripts, script=script)
     else:
         answer = artifact(service, uri="gs://store/a", auth="cloud")
     assert "was not looked up" in refused(answer).message
@@ -491,7 +493,7 @@ def test_an_object_that_is_too_large_is_not_read_to_its_end() -> None:
 
 
 def made_small(made: Buckets) -> Artifact:
-    from anabranch.work.kinds.artifact import ArtifactOptions
+    from anabranch.work.kind_options import ArtifactOptions
 
     return Artifact(None, ArtifactOptions(bytes_max=1000), buckets=made)
 
@@ -524,7 +526,7 @@ def test_a_script_that_is_no_text_says_so() -> None:
     script = {"uri": "s3://store/a", "source": {"type": "s3", "auth": keys("$URL")}}
     answer = asked(
         Service(a=b"\xff\xfe"),
-        lambda made: Sqlite(scripts=ScriptSources(None, made)),
+        lambda made: Sqlite(scripts=ScriptSources(None, lambda: made)),
         script=script,
         database=":memory:",
     )
@@ -582,7 +584,7 @@ def test_without_its_packages_it_names_the_extra(monkeypatch: pytest.MonkeyPatch
     script = {"uri": "s3://store/a", "source": {"type": "s3"}}
     made: dict[str, Performer] = {
         "artifact": Artifact(buckets=Buckets()),
-        "python": Python(scripts=ScriptSources(None, Buckets())),
+        "python": Python(scripts=ScriptSources(None, Buckets)),
         "gcs": Gcs(Buckets(), 1000),
     }
     given: dict[str, dict[str, Any]] = {

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from anabranch.kernel.values import Answer, Fault
-from anabranch.work.kinds.commands.container import PROGRAMS, Container, ContainerOptions
+from anabranch.work.kind_options import ContainerOptions
+from anabranch.work.kinds.commands.container import PROGRAMS, Container
 from anabranch.work.secrets.redaction import Redactor, giving
 
 from ..support import fault_of, run, task

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from anabranch.kernel.values import Answer
+from anabranch.work.kind_options import ProcessOptions
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.commands.shell import Shell
 from anabranch.work.kinds.http.performer import Http
 from anabranch.work.kinds.python.performer import Python
-from anabranch.work.kinds.python.processes import ProcessOptions
 from anabranch.work.kinds.threads import Threads
 from anabranch.work.port import Performer
 

@@ -11,7 +11,8 @@ import pytest
 from aiohttp import web
 
 from anabranch.kernel.values import Answer
-from anabranch.work.kinds.http.performer import Http, HttpOptions
+from anabranch.work.kind_options import HttpOptions
+from anabranch.work.kinds.http.performer import Http
 
 from ..support import Handler, run, server, task
 

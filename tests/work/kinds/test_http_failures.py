@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from anabranch.kernel.values import Fault
-from anabranch.work.kinds.http.performer import Http, HttpOptions
+from anabranch.work.kind_options import HttpOptions
+from anabranch.work.kinds.http.performer import Http
 from anabranch.work.kinds.http.response import retry_after
 
 from ..support import Handler, fault_of, run, server, task

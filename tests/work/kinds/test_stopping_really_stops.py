@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.work.kinds.commands.shell import Shell, ShellOptions
+from anabranch.work.kind_options import ProcessOptions, ShellOptions
+from anabranch.work.kinds.commands.shell import Shell
 from anabranch.work.kinds.python.performer import Python
-from anabranch.work.kinds.python.processes import ProcessOptions
 from anabranch.work.port import Performer
 
 from ..support import alive, fault_of, gone, perform, run, task, written
@@ -176,7 +176,7 @@ def test_kill_9_of_the_engine_takes_its_processes_along(tmp_path: Path) -> None:
         engine.kill()
         engine.wait()
     assert len(everyone) == 5
-    assert gone(*everyone, seconds=60)
+    assert gone(*everyone)
 
 
 @pytest.mark.slow

@@ -11,9 +11,10 @@ import pytest
 from aiohttp import web
 
 from anabranch.kernel.values import Answer, Fault
+from anabranch.work.kind_options import WorkSettings
 from anabranch.work.kinds.transfer import AT_ONCE
 from anabranch.work.port import Performer
-from anabranch.work.registry import WorkSettings, close_all, standard_performers
+from anabranch.work.registry import close_all, standard_performers
 from work.sql.databases import ENDLESS, Database, made
 
 from ..support import fault_of, perform, run, server, task
@@ -50,10 +51,8 @@ def refused(**inputs: Any) -> Fault:
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     (tmp_path / "to").mkdir()
     database = made(request.param, request, tmp_path / "to")
-    database.query("drop table if exists people")
-    database.query(
-        "create table people (id integer primary key, name text, score double precision)"
-    )
+    columns = "id integer primary key, name text, score double precision"
+    database.query(f"drop table if exists people; create table people ({columns})")
     return database
 
 
@@ -66,9 +65,9 @@ def source(request: pytest.FixtureRequest, tmp_path: Path, target: Database) -> 
 
 
 def filled(database: Database) -> Database:
-    database.query("drop table if exists visitors")
-    database.query("create table visitors (id integer, name text, score double precision)")
     database.query(
+        "drop table if exists visitors;"
+        "create table visitors (id integer, name text, score double precision);"
         "insert into visitors values (1, 'Ada', 1.5), (2, null, -2), (3, 'Ünal ''%s''', 1e300)"
     )
     return database

@@ -12,7 +12,8 @@ from anabranch import Engine, Toolbox
 from anabranch.errors import InputError, NotFound
 from anabranch.kernel.values import Answer
 from anabranch.store.memory.store import MemoryStore
-from anabranch.work.kinds.artifact import Artifact, ArtifactOptions
+from anabranch.work.kind_options import ArtifactOptions
+from anabranch.work.kinds.artifact import Artifact
 from anabranch.work.loops.collections.all import Collections
 from anabranch.work.loops.results import LoopResults
 from anabranch.work.values.payloads import StoredPayloads
@@ -133,12 +134,12 @@ def test_a_redriven_loop_has_those_of_all_its_origins(stage: Stage, mode: str) -
 def test_what_has_no_results_is_refused_with_the_reason(stage: Stage) -> None:
     gate, begun = asyncio.Event(), asyncio.Event()
 
-    @stage.box.tool("wait")
+    @stage.box.tool("hold")
     async def wait() -> None:
         begun.set()
         await gate.wait()
 
-    waiting = book(1).replace('kind: work, n: "{{ iter.n }}"', "kind: wait")
+    waiting = book(1).replace('kind: work, n: "{{ iter.n }}"', "kind: hold")
 
     async def scenario() -> None:
         async with Engine(":memory:", toolbox=stage.box) as engine:

@@ -20,7 +20,8 @@ from aiohttp import web
 import anabranch
 from anabranch.kernel.values import Answer
 from anabranch.settings import Settings
-from anabranch.work.kinds.http.performer import Http, HttpOptions
+from anabranch.work.kind_options import HttpOptions
+from anabranch.work.kinds.http.performer import Http
 from anabranch.work.network import guarded_sessions
 from anabranch.work.network.addresses import read_policy
 from anabranch.work.rule.api import ApiCaller, ApiOptions, ApiRequest, CallFailed

@@ -171,7 +171,7 @@ class Party:
 
     def __exit__(self, *_exc: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(HANG_SECONDS)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import pytest
 from anabranch.work.participants.book import Book
 from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.port import BadReply, CannotAsk, ParticipantRequest, Unreachable
+from hangs import HANG_SECONDS
 
 from ..support import run
 from .loopback_participants import (
@@ -130,7 +131,7 @@ def test_one_who_cannot_be_reached_leaves_the_count_and_is_recorded_as_unreachab
     def unknown(*_: Any, **__: Any) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr("anabranch.work.participants.http.socket.getaddrinfo", unknown)
+    monkeypatch.setattr("socket.getaddrinfo", unknown)
     with party(one=says({"price": 1}), two=says({"price": 2})) as server:
         book = server.book() | {
             "refused": {"url": f"http://127.0.0.1:{closed_port()}/"},
@@ -179,7 +180,8 @@ def test_without_a_timeout_of_the_step_the_setting_bounds_the_exchange() -> None
 def test_a_step_may_wait_longer_than_the_setting() -> None:
     with party(slow=sends(b"", b"", reply('{"price": 1}'), pause=0.2)) as server:
         limits = HttpLimits(total_seconds=0.1)
-        assert run(ask({"url": server.url("slow")}, limits, timeout_seconds=5.0)) == {"price": 1}
+        place = {"url": server.url("slow")}
+        assert run(ask(place, limits, timeout_seconds=HANG_SECONDS)) == {"price": 1}
 
 
 def test_a_second_answer_is_nobodys_answer() -> None:
@@ -236,7 +238,7 @@ def test_a_name_that_takes_for_ever_to_find_is_given_up(monkeypatch: pytest.Monk
     released, found = threading.Event(), threading.Event()
 
     def search(*_: Any, **__: Any) -> None:
-        released.wait(60)
+        released.wait(HANG_SECONDS)
         found.set()
 
     monkeypatch.setattr(socket, "getaddrinfo", search)

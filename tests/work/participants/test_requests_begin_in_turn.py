@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from anabranch.work.participants.pace import Pace
+from hangs import HANG_SECONDS
 
 from ..support import run
 
@@ -64,7 +65,7 @@ def test_one_that_waits_for_its_connection_holds_up_nobody() -> None:
 
         slow = [asyncio.ensure_future(one(True)) for _ in range(5)]
         fast = asyncio.ensure_future(one(False))
-        await asyncio.wait_for(fast, 5)
+        await asyncio.wait_for(fast, HANG_SECONDS)
         for task in slow:
             task.cancel()
         await asyncio.wait(slow)

@@ -192,7 +192,7 @@ def test_a_function_that_never_returns_holds_up_only_itself() -> None:
 
     def stuck(_request: Any) -> Any:
         begun.append(time.monotonic())
-        stop.wait(20)
+        stop.wait(HANG_SECONDS)
         return "free"
 
     async def all_of_it() -> Any:

@@ -10,9 +10,9 @@ import pytest
 from anabranch.errors import StoreError
 from anabranch.kernel.values import Answer
 from anabranch.net.program import Program
+from anabranch.work.kind_options import ProcessOptions
 from anabranch.work.kinds.noop import Noop
 from anabranch.work.kinds.python.performer import Python
-from anabranch.work.kinds.python.processes import ProcessOptions
 from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Parked, Task
 from anabranch.work.secrets.keychain import KeychainError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch, succeeded
 from anabranch.net.program import Program, TaskSpec
-from anabranch.work.pipeline.fast_path import short_way
+from anabranch.work.pipeline.fast_path import short_wait, short_way
 from anabranch.work.pipeline.pipeline import PipelineRun, Services
 from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.port import Parked, Task
@@ -38,6 +39,20 @@ class Immediate:
     async def perform(self, task: Task) -> Answer | Parked:
         answer: Answer = self.perform_now(task)
         return answer
+
+
+class Waiting:
+    """The same for work that waits, and always comes back."""
+
+    never_parks = True
+
+    def __init__(self, *script: Any) -> None:
+        self._inner = Immediate(*script)
+        self.seen = self._inner.seen
+
+    async def perform(self, task: Task) -> Answer | Parked:
+        await asyncio.sleep(0)
+        return await self._inner.perform(task)
 
 
 ANSWERS: dict[str, Any] = {
@@ -81,13 +96,16 @@ PROGRAMS: dict[str, TaskSpec] = {
 
 @pytest.mark.parametrize("given", ANSWERS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_both_ways_lead_to_the_same_answer(name: str, given: str) -> None:
+@pytest.mark.parametrize("kind", [Immediate, Waiting])
+def test_both_ways_lead_to_the_same_answer(
+    name: str, given: str, kind: type[Immediate] | type[Waiting]
+) -> None:
     program = Program((PROGRAMS[name],))
     task = job(program, key="k", ctx={"name": "text"}, loop="l1")
     iteration = {"n": 3, "index": 3}
 
-    def services() -> tuple[Services, Immediate]:
-        work = Immediate(ANSWERS[given])
+    def services() -> tuple[Services, Immediate | Waiting]:
+        work = kind(ANSWERS[given])
         return Services(performers={"t": work}), work
 
     long_means, long_work = services()
@@ -97,9 +115,14 @@ def test_both_ways_lead_to_the_same_answer(name: str, given: str) -> None:
         expected: Any = run(PipelineRun(program, task, long_means, scope).run())
     except Exception as refused:  # a write of the answer that does not fit
         expected = str(refused)
-    way = short_way(program, short_means, task)
-    assert way is not None
-    answer, shared = way.perform("k", dict(iteration))
+    if kind is Immediate:
+        way = short_way(program, short_means, task)
+        assert way is not None
+        answer, shared = way.perform("k", dict(iteration))
+    else:
+        waits = short_wait(program, short_means, task)
+        assert waits is not None
+        answer, shared = run(waits.perform_waiting("k", dict(iteration)))
     if isinstance(expected, str):
         assert (PROGRAMS[name].simple, answer.patches) == (True, ANSWERS[given].patches)
         return
@@ -131,3 +154,14 @@ def test_both_ways_lead_to_the_same_answer(name: str, given: str) -> None:
 def test_whatever_may_take_longer_takes_the_long_way(program: Program) -> None:
     services = Services(performers={"t": Immediate(succeeded())})
     assert short_way(program, services, job(program)) is None
+    services = Services(performers={"t": Waiting(succeeded())})
+    assert short_wait(program, services, job(program)) is None
+
+
+def test_work_that_may_park_takes_the_long_way() -> None:
+    class MayPark:
+        async def perform(self, _task: Task) -> Answer | Parked:
+            return Parked("ticket")
+
+    program = Program((spec("t"),))
+    assert short_wait(program, Services(performers={"t": MayPark()}), job(program)) is None

@@ -19,6 +19,7 @@ from anabranch.work.kinds.http.performer import Http
 from anabranch.work.secrets import keyring
 from anabranch.work.secrets.keychain import Keychain, KeychainError, absent_entries
 from anabranch.work.secrets.redaction import Keyring, Redactor
+from hangs import HANG_SECONDS
 
 from ..support import run, server, task
 
@@ -417,7 +418,7 @@ def test_a_keychain_file_without_an_answer_is_neither_here_nor_missing(
     released = threading.Event()
 
     def never(*_given: Any) -> bytes:
-        released.wait(60)
+        released.wait(HANG_SECONDS)
         return b""
 
     monkeypatch.setattr(files, "read_limited", never)

@@ -18,11 +18,11 @@ from anabranch.kernel.tracker import ItemFailure, ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault
 from anabranch.net.program import Program
 from anabranch.runtime.jobs.executor import carry_out
+from anabranch.work.kind_options import ProcessOptions
 from anabranch.work.kinds.artifact import Artifact
 from anabranch.work.kinds.commands.shell import Shell
 from anabranch.work.kinds.http.performer import Http
 from anabranch.work.kinds.python.performer import Python
-from anabranch.work.kinds.python.processes import ProcessOptions
 from anabranch.work.kinds.secrets import SecretsPerformer
 from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Parked, Performer, Task

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import pytest
 
 from anabranch.kernel.values import Answer, Fault
+from anabranch.work.kind_options import SqlOptions
 from anabranch.work.sql.duckdb import DuckDb
 from anabranch.work.sql.postgres import Postgres
 from anabranch.work.sql.sqlite import Sqlite
-from anabranch.work.sql.task import SqlOptions
 
 from ..support import fault_of, run, task
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from hangs import HANG_SECONDS
+
 from ..support import fault_of
 from .databases import Database, Sql
 
@@ -58,10 +60,14 @@ def test_waiting_for_the_lock_has_an_end_and_can_be_cancelled(sqlite: Database) 
             assert (fault.kind, fault.code, fault.retryable) == ("db_timeout", "SQLITE_BUSY", True)
             assert "database is locked" in fault.message
             assert await sql.rows("select * from t") == []  # readers need not wait
+
+    async def cut_short(sql: Sql) -> None:
+        with Locked(sqlite):
             fault = fault_of(await sql("insert into t values (1)", timeout=0.1))
             assert fault.code == "TIMEOUT", "before the database gave up waiting"
 
     sqlite.using(scenario, busy_seconds=0.5)
+    sqlite.using(cut_short, busy_seconds=HANG_SECONDS)
 
 
 def test_parameters_and_triggers(sqlite: Database) -> None:

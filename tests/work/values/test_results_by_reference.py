@@ -13,7 +13,8 @@ from anabranch.errors import InputError, NotFound
 from anabranch.expressions.jinja.jinja import Jinja
 from anabranch.kernel.values import Answer
 from anabranch.store.memory.store import MemoryStore
-from anabranch.work.kinds.artifact import Artifact, ArtifactOptions
+from anabranch.work.kind_options import ArtifactOptions
+from anabranch.work.kinds.artifact import Artifact
 from anabranch.work.port import InlineAnswer
 from anabranch.work.values import payloads as p
 from anabranch.work.values.payloads import MemoryPayloads, StoredPayloads, decoded, is_ref, load

@@ -38,8 +38,10 @@ from anabranch.errors import AnabranchError, InputError, NotFound
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.store_files import refuse_store_file
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.kind_options import ArtifactOptions
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.buckets.buckets import Buckets, is_object, read_place
+from anabranch.work.kinds.buckets.buckets import Buckets
+from anabranch.work.kinds.buckets.places import is_object, read_place
 from anabranch.work.loops.results import Loops, is_loop, step_in
 from anabranch.work.port import InlineAnswer, Task
 from anabranch.work.secrets.redaction import brief, cleaned_for_store
@@ -57,10 +59,6 @@ from anabranch.work.values.payloads import (
 
 _WRITE_SECONDS = 600.0  # longer than a read may take: one that is given up may still happen
 _GZIP = b"\x1f\x8b"
-
-
-class ArtifactOptions(msgspec.Struct, frozen=True, kw_only=True):
-    bytes_max: int = 64 * 1024 * 1024
 
 
 class Artifact:

@@ -23,9 +23,21 @@ class LazyPerformer:
         if scope is not None:
             for secret in self._secrets:
                 scope.learn(secret)
+        made = self.made()
+        if not self._secrets:
+            self.perform = made.perform  # type: ignore[method-assign] # the next one without us
+        return await made.perform(task)
+
+    def made(self) -> Performer:
+        """The performer itself, made now where it is not yet."""
         if self._made is None:
             self._made = self._make()
-        return await self._made.perform(task)
+        return self._made
+
+    def itself(self) -> Performer:
+        """What else can be asked than to perform a task: the performer, made now; or this one,
+        where each job is given secrets on the way."""
+        return self if self._secrets else self.made()
 
     async def close(self) -> None:
         close = getattr(self._made, "close", None)

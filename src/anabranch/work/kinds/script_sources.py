@@ -14,9 +14,9 @@ Objects of buckets are read as `buckets.py` says. Both are fetched for every att
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,16 +25,13 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.faults import Unavailable, fault
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.buckets.buckets import (
-    SCHEMES,
-    Buckets,
-    ObjectAddress,
-    is_object,
-    read_place,
-)
+from anabranch.work.kinds.buckets.places import SCHEMES, ObjectAddress, is_object, read_place
 from anabranch.work.kinds.http.request import bare
 from anabranch.work.port import Performer, Task
 from anabranch.work.secrets.redaction import given_to_work
+
+if TYPE_CHECKING:
+    from anabranch.work.kinds.buckets.buckets import Buckets
 
 BYTES_MAX = 16 * 1024 * 1024
 _ADDRESSES = ("http://", "https://")
@@ -45,7 +42,9 @@ _CALL = ("method", "headers", "params", "auth", "timeout", "verify_ssl", "follow
 class ScriptSources:
     """Reads scripts. Without `http` and `buckets` they are files, or inline."""
 
-    def __init__(self, http: Performer | None = None, buckets: Buckets | None = None) -> None:
+    def __init__(
+        self, http: Performer | None = None, buckets: Callable[[], Buckets] | None = None
+    ) -> None:
         self._http = http
         self._buckets = buckets
 
@@ -55,7 +54,7 @@ class ScriptSources:
         if kind == "http" and self._http is not None:
             return await self._fetched(value, task)
         if kind in _CLOUDS and self._buckets is not None:
-            return await self._object(self._buckets, value, task)
+            return await self._object(self._buckets(), value, task)
         return await files.in_thread(partial(script_text, value), "script")
 
     async def with_sql(self, task: Task) -> Mapping[str, Any]:

@@ -18,10 +18,10 @@ from anabranch.work.port import Task
 STANDARD_KINDS = (
     *("noop", "python", "http", "shell", "script", "container"),
     *("sqlite", "postgres", "duckdb", "transfer"),
-    *("nats", "gcs", "secrets", "artifact"),
+    *("nats", "gcs", "secrets", "artifact", "wait"),
 )
 #: Those that an operator may switch off: they run code, read files or ask others.
-SWITCHABLE_KINDS = tuple(kind for kind in STANDARD_KINDS if kind != "noop")
+SWITCHABLE_KINDS = tuple(kind for kind in STANDARD_KINDS if kind not in ("noop", "wait"))
 #: Kinds that run what a definition says, beside `shell` and `python`.
 RUN_CODE = ("script", "container")
 

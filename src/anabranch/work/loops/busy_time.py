@@ -7,6 +7,7 @@ which the others kept the loop busy does not count; time spent waiting for the w
 
 from __future__ import annotations
 
+import asyncio
 import time
 import types
 from collections.abc import Coroutine, Generator
@@ -25,13 +26,14 @@ class BusyMeter:
 class Stopwatch:
     """Times one piece of work; it may consist of several tasks."""
 
-    __slots__ = ("_began", "_busy", "_meter", "_metered")
+    __slots__ = ("_began", "_busy", "_meter", "_metered", "_unbroken")
 
     def __init__(self, meter: BusyMeter) -> None:
         self._meter = meter
         self._metered = meter.seconds
         self._began = time.perf_counter()
         self._busy = 0.0
+        self._unbroken = 0.0
 
     @property
     def seconds(self) -> float:
@@ -40,12 +42,19 @@ class Stopwatch:
         others = self._meter.seconds - self._metered - self._busy
         return max(self._busy, passed - others)
 
-    async def timed(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work, and note how long it keeps the loop busy."""
-        await self._steps(work)
+    @property
+    def unbroken(self) -> float:
+        """For how long the work has kept the loop busy since it last waited for something."""
+        return self._unbroken
+
+    async def breathe(self) -> None:
+        """Let the loop turn once."""
+        await asyncio.sleep(0)
+        self._unbroken = 0.0
 
     @types.coroutine
-    def _steps(self, work: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
+    def timed(self, work: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
+        """Do the work, and note how long it keeps the loop busy."""
         value: Any = None
         error: BaseException | None = None
         while True:
@@ -57,8 +66,10 @@ class Stopwatch:
             finally:
                 taken = time.perf_counter() - begin
                 self._busy += taken
+                self._unbroken += taken
                 self._meter.seconds += taken
             value = error = None
+            self._unbroken = 0.0
             try:
                 value = yield waits_for
             except BaseException as thrown:  # a cancel, for one: it is for the work to hear

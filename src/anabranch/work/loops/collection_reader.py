@@ -8,7 +8,7 @@ from the cursor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anabranch.kernel.tracker import Shard
@@ -24,18 +24,30 @@ class CollectionReader:
 
     async def items(
         self, source: Any, shard: Shard, *, keyring: Mapping[str, Any] = _NO_KEYS
-    ) -> list[Item]:
+    ) -> Sequence[Item]:
         """The items of the shard; only some of them where it says so."""
+        at_hand = self.at_hand(source, shard)
+        if at_hand:
+            return at_hand
+        if isinstance(source, list | tuple):
+            return []
+        descriptor = await self._collections.describe(source)
+        numbered = self._collections.numbered(descriptor, shard.first, shard.count)
+        found = numbered or await self._collections.items(
+            descriptor, shard.first, shard.count, shard.cursor, keyring=keyring
+        )
+        return _wanted(found, shard)
+
+    def at_hand(self, source: Any, shard: Shard) -> Sequence[Item] | None:
+        """The same where nothing has to be read for it, or None."""
         if isinstance(source, list | tuple):
             part = source[shard.first : shard.first + shard.count]
-            found = [Item(n, str(n), item) for n, item in enumerate(part, start=shard.first)]
-        else:
-            descriptor = await self._collections.describe(source)
-            found = await self._collections.items(
-                descriptor, shard.first, shard.count, shard.cursor, keyring=keyring
-            )
-        wanted = frozenset(shard.only)
-        return [item for item in found if item.number in wanted] if wanted else found
+            items = [Item(n, str(n), item) for n, item in enumerate(part, start=shard.first)]
+            return _wanted(items, shard)
+        if not is_described(source):
+            return None
+        numbered = self._collections.numbered(source, shard.first, shard.count)
+        return _wanted(numbered, shard) if numbered is not None else None
 
     async def ahead(
         self,
@@ -61,3 +73,10 @@ class CollectionReader:
             found["source"] = descriptor
         size = self._collections.size(descriptor)
         return found if size is None else {**found, "size": size}
+
+
+def _wanted(items: Sequence[Item], shard: Shard) -> Sequence[Item]:
+    if not shard.only:
+        return items
+    wanted = frozenset(shard.only)
+    return [item for item in items if item.number in wanted]

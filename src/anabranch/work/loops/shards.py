@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -22,12 +23,24 @@ from anabranch.kernel.tracker import SHARD_MAX, ItemFailure, Shard, ShardReport,
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import Iteration
 from anabranch.work.faults import unexpected
+from anabranch.work.logs.attempt_log import PrintTarget, print_target
 from anabranch.work.loops import checkpoints
 from anabranch.work.loops.busy_time import BusyMeter, Stopwatch
 from anabranch.work.loops.checkpoints import Checkpoint
 from anabranch.work.loops.collection_reader import CollectionReader
+from anabranch.work.loops.items import (
+    Item,
+    indexes_of,
+    iter_names,
+    keyed,
+    keys_of,
+    shard_id,
+    values_of,
+)
 from anabranch.work.loops.permits import LoopPermits, Permits
-from anabranch.work.pipeline.fast_path import FastPath, short_way
+from anabranch.work.pipeline.fast_path import FastPath, short_wait, short_way
+from anabranch.work.pipeline.item_batches import ItemBatches, ItemRequest, item_batches
+from anabranch.work.pipeline.item_calls import CallPlan, ItemCalls, call_plan
 from anabranch.work.pipeline.pipeline import PipelineRun, Services
 from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.port import Parked, Task
@@ -36,8 +49,7 @@ from anabranch.work.secrets.redaction import head_of
 BREATHE_SECONDS = 0.005  # items done in place let the event loop turn that often
 MESSAGE_MAX = 500
 WAYS_KEPT = 1000  # items of a shard of which it is told what their tasks did, where that is unusual
-
-Item = tuple[int, str, Any]  # index, key, value
+PLANS_KEPT = 64  # of the loops seen last
 
 
 class Underway(Protocol):
@@ -53,10 +65,12 @@ class Underway(Protocol):
 
 
 Heed = Callable[[Task, Underway], None]
+AtHand = Callable[[Any, Shard], Sequence[Item] | None]
 
 
 class ShardItems(Protocol):
-    """How the items of a shard are found."""
+    """How the items of a shard are found. One that has some at hand, which need not be read, also
+    has `at_hand(source, shard)`."""
 
     async def items(
         self, source: Any, shard: Shard, /, *, keyring: Mapping[str, Any] = ...
@@ -119,6 +133,38 @@ class Shards:
         self._heed = heed
         self._meter = BusyMeter()
         self._permits = LoopPermits() if alone else None
+        self._plans: dict[int, tuple[Iteration, CallPlan | None]] = {}
+        self._at_hand: AtHand | None = getattr(reader, "at_hand", None)
+
+    def perform_at_once(self, task: Task) -> Answer | None:
+        """One item that is called in place, without a task of its own; None for any other."""
+        iteration: Iteration = task.program
+        shard: Shard = task.shard
+        plan = self._plan(iteration)
+        if plan is None or plan.single is None or shard.size != 1 or task.trace:
+            return None
+        if iteration.key is not None or task.progress is not None or self._heed is not None:
+            return None
+        begin = time.perf_counter()
+        try:
+            items = self._at_hand(task.source, shard) if self._at_hand is not None else None
+        except AnabranchError:  # said by the longer way
+            return None
+        if items is None or len(items) != 1:
+            return None
+        index, _, value = item = items[0]
+        result, shared = plan.single.made(value, index)
+        taken = time.perf_counter() - begin
+        self._meter.seconds += taken
+        if isinstance(result, Answer):
+            crossing = Crossing(task, iteration, self._services, None, plan)
+            crossing.take_one(item, result, time.monotonic() - taken)
+            return crossing.answer(round(taken * 1000))
+        keys = keys_of(items) if iteration.keep_results else None
+        report = ShardReport(1, (), round(taken * 1000), shared, (), plan.labels, {}, keys)
+        found: Any = {str(index): result} if shard.only else [result]
+        kept = found if iteration.keep_results else None
+        return Answer(status="ok", outcome="ok", result=kept, shard=report)
 
     async def perform(self, task: Task) -> Answer | Parked:
         watch = Stopwatch(self._meter)
@@ -126,10 +172,10 @@ class Shards:
         try:
             keyring = task.names.get("keychain", {})
             items = await self._reader.items(task.source, task.shard, keyring=keyring)
-            crossing = Crossing(task, iteration, self._services, watch)
+            crossing = Crossing(task, iteration, self._services, watch, self._plan(iteration))
             if self._heed is not None:
                 self._heed(task, crossing)
-            await self._cross(crossing, _keyed(items, iteration, task), task)
+            await self._cross(crossing, keyed(items, iteration, task), task)
         except AnabranchError as error:
             retryable = bool(getattr(error, "retryable", False))
             return failed("collection", str(error), retryable=retryable)
@@ -137,51 +183,21 @@ class Shards:
             return unexpected(error, "the items cannot be read")
         return crossing.parked or crossing.answer(round(watch.seconds * 1000))
 
+    def _plan(self, iteration: Iteration) -> CallPlan | None:
+        """How the items of a loop are called; found once, as a loop may have a million shards."""
+        known = self._plans.get(id(iteration))
+        if known is None:
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.clear()
+            known = self._plans[id(iteration)] = iteration, call_plan(iteration, self._services)
+        return known[1]
+
     async def _cross(self, crossing: Crossing, items: Sequence[Item], task: Task) -> None:
         if not task.program.parallel or self._permits is None:
             await crossing.run(items)
             return
         with self._permits.of(task.loop, task.inputs.get("at_once", 1)) as permits:
             await crossing.run(items, permits)
-
-
-def _keyed(items: Sequence[Item], iteration: Iteration, task: Task) -> Sequence[Item]:
-    """Items with the keys the definition gives them; two of one key are refused."""
-    if iteration.key is None:
-        return items
-    keyed: list[Item] = []
-    seen: dict[str, int] = {}
-    shard_id = _shard_id(task)
-    for index, _, value in items:
-        given = _iter(iteration, task, shard_id, index, "", value)
-        names = {**task.names, "local": {"iter": given}}
-        key = str(iteration.key.evaluate(names))
-        if key in seen:
-            raise InputError(f"items {seen[key]} and {index} have the same iter_key {key!r}")
-        seen[key] = index
-        keyed.append((index, key, value))
-    return keyed
-
-
-def _shard_id(task: Task) -> str:
-    return f"{task.loop}/{task.shard.first}+{task.shard.count}"
-
-
-def _iter(
-    iteration: Iteration, task: Task, shard_id: str, index: int, key: str, value: Any
-) -> dict[str, Any]:
-    """What templates see as `iter`."""
-    return {
-        iteration.iterator: value,
-        "item": value,
-        "index": index,
-        "_index": index,
-        "_first": index == 0,
-        "iter_index": index,
-        "iter_key": key,
-        "loop_id": task.loop,
-        "shard_id": shard_id,
-    }
 
 
 class Crossing:
@@ -192,7 +208,8 @@ class Crossing:
         task: Task,
         iteration: Iteration,
         services: Services,
-        watch: Stopwatch,
+        watch: Stopwatch | None,
+        plan: CallPlan | None = None,
     ) -> None:
         self._task = task
         self._iteration = iteration
@@ -206,13 +223,25 @@ class Crossing:
         self._succeeded = 0
         self._stopped = False  # an item failed, and that ends the loop
         self.parked: Parked | None = None  # its one item waits for an answer from outside
-        self._shard_id = _shard_id(task)
+        self._shard_id = shard_id(task)
         #: As the next item sees it; made of the context of the run by the first that writes.
         self._context: Mapping[str, Any] = task.names.get("ctx", {})
         self._written: PipelineScope | None = None
-        self._fast_path = short_way(iteration.program, services, task)
+        self._calls = plan.of(task) if plan is not None else None
+        self._fast_path = (
+            self._calls.path
+            if self._calls is not None
+            else short_way(iteration.program, services, task)
+        )
+        self._batches = item_batches(iteration, services, task) if self._fast_path is None else None
+        self._waits = (
+            short_wait(iteration.program, services, task)
+            if self._fast_path is None and self._batches is None
+            else None
+        )
         self._labels = tuple([spec.label for spec in iteration.program.tasks])
-        self._usual = () if self._fast_path is not None else tuple(map(TaskRun, self._labels))
+        short = self._fast_path is not None or self._waits is not None
+        self._usual = () if short else tuple(map(TaskRun, self._labels))
         self._ways: dict[str, tuple[TaskRun, ...]] = {}
         self._keys: tuple[str, ...] | None = None
         self._over: list[int] = []  # items that have an end, in the order in which they had it
@@ -262,35 +291,132 @@ class Crossing:
             ways=dict(self._ways),
         )
 
+    def take_one(self, item: Item, answer: Answer, begin: float) -> None:
+        """The one item of the shard was called in place, and has to be looked at by itself."""
+        assert self._calls is not None
+        index, key, _ = item
+        if self._results is not None:
+            self._keys = keys_of((item,))
+        self._take(index, key, *self._calls.path.done(self._iter(*item), answer, begin))
+
     async def run(self, items: Sequence[Item], permits: Permits | None = None) -> None:
+        assert self._watch is not None
         if self._results is not None and len(items) <= SHARD_MAX:
-            keys = tuple([key for _, key, _ in items])
-            same = keys == tuple([str(index) for index, _, _ in items])
-            self._keys = () if same else keys
+            self._keys = keys_of(items)
         if self._before is not None:
             over = self._before.indexes
             items = [item for item in items if item[0] not in over]
-        if self._fast_path is not None:
+        if self._calls is not None:
+            await self._watch.timed(self._run_calls(items, self._calls))
+        elif self._fast_path is not None:
             await self._watch.timed(self._run_quick(items, self._fast_path))
+        elif permits is None and self._batches is not None:
+            await self._watch.timed(self._run_batches(items, self._batches))
         elif permits is None:
             await self._watch.timed(self._in_turn(items))
         else:
             await self._several(items, permits)
 
+    async def _run_calls(self, items: Sequence[Item], calls: ItemCalls) -> None:
+        """The same for items that are one call each: many in one go, until one fails."""
+        found = values_of(items)
+        calls.see(found)
+        values, indexes, at = iter(found), indexes_of(items), 0
+        while at < len(items) and not self._stopped:
+            begin = time.monotonic()
+            if calls.sharing is not None:
+                calls.sharing.begin(self._shared)
+            results = await calls.some(values, indexes[at:])
+            last = results.pop() if isinstance(results[-1], Answer) else None
+            if calls.sharing is not None:
+                self._shared = calls.sharing.so_far
+            self._take_results(indexes[at : at + len(results)], results)
+            at += len(results)
+            if last is not None:
+                index, key, value = items[at]
+                given = self._iter(index, key, value)
+                self._take(index, key, *calls.path.done(given, last, begin))
+                at += 1
+        self._unbegun.extend(indexes[at:])
+
+    async def _run_batches(self, items: Sequence[Item], batches: ItemBatches) -> None:
+        """The same for items that a process does many of; an odd one is done by itself."""
+        items, at, begin = list(items), 0, time.monotonic()
+
+        def take(answers: Sequence[Answer]) -> None:
+            nonlocal at, begin
+            results = self._plain_results(answers) if batches.simple else None
+            if results is not None:
+                self._take_results([item[0] for item in items[at : at + len(results)]], results)
+                at += len(results)
+                return
+            for answer in answers:
+                self._take_answer(items[at], answer, batches, begin)
+                begin = time.monotonic()
+                at += 1
+
+        while at < len(items) and not self._stopped:
+            for item in islice(items, at + batches.ready, None):
+                if batches.full or not batches.add(self._request(item, batches)):
+                    break
+            numbers = [item[0] for item in items[at : at + batches.ready]]
+            begin = time.monotonic()
+            if batches.ready > 1 and await batches.perform(numbers, take):
+                continue
+            batches.forget()
+            await self._one(items[at])
+            at += 1
+        self._unbegun.extend([index for index, _, _ in items[at:]])
+
+    def _request(self, item: Item, batches: ItemBatches) -> ItemRequest | None:
+        index, key, value = item
+        if batches.of_item is not None:
+            return batches.of_item(value)
+        return batches.request(self._key(index, key), self._iter(index, key, value))
+
+    @staticmethod
+    def _plain_results(answers: Sequence[Answer]) -> list[Any] | None:
+        """Of items that ended well and said no more than that; None where one did not."""
+        results = [one.result for one in answers if one.status == "ok" and not one.patches]
+        return results if len(results) == len(answers) else None
+
+    def _take_answer(self, item: Item, answer: Answer, batches: ItemBatches, begin: float) -> None:
+        index, key, value = item
+        found, shared = batches.path.done(self._iter(index, key, value), answer, begin)
+        if not found.tasks:
+            found = msgspec.structs.replace(found, tasks=self._usual)
+        self._take(index, key, found, shared)
+
+    def _take_results(self, indexes: Sequence[int], results: list[Any]) -> None:
+        """Of items that ended well."""
+        self._over.extend(indexes)
+        self._succeeded += len(indexes)
+        if isinstance(self._results, list):
+            for index, result in zip(indexes, results, strict=True):
+                self._results[index - self._task.shard.first] = result
+        elif self._results is not None:
+            self._results.update(zip(map(str, indexes), results, strict=True))
+
     async def _run_quick(self, items: Sequence[Item], way: FastPath) -> None:
-        breath = time.perf_counter() + BREATHE_SECONDS
+        clock = asyncio.get_running_loop().time
+        breath = clock() + BREATHE_SECONDS
+        before = print_target.get()
+        target = PrintTarget(before.log) if before is not None else None
+        print_target.set(target)
         for index, key, value in items:
             if self._stopped:
                 self._unbegun.append(index)
                 continue
             given = self._iter(index, key, value)
+            if target is not None:
+                target.item = index
             self._take(index, key, *way.perform(self._key(index, key), given))
-            if time.perf_counter() > breath:
+            if clock() > breath:
                 await asyncio.sleep(0)
-                breath = time.perf_counter() + BREATHE_SECONDS
+                breath = clock() + BREATHE_SECONDS
 
     def _iter(self, index: int, key: str, value: Any) -> dict[str, Any]:
-        return _iter(self._iteration, self._task, self._shard_id, index, key, value)
+        return iter_names(self._iteration, self._task, self._shard_id, index, key, value)
 
     def _key(self, index: int, key: str) -> str:
         """The same for every attempt at this item, wherever and whenever it is made."""
@@ -298,32 +424,48 @@ class Crossing:
 
     async def _several(self, items: Sequence[Item], permits: Permits) -> None:
         """As many at once as allowed; the next begins as soon as one is done."""
-        waiting = iter(items)
+        waiting, watch = iter(items), self._watch
+        assert watch is not None
 
         async def some() -> None:
             for item in waiting:
                 async with permits:
-                    await self._watch.timed(self._in_turn((item,)))
+                    if self._stopped:
+                        self._unbegun.append(item[0])
+                        continue
+                    await watch.timed(self._one(item))
+                if watch.unbroken > BREATHE_SECONDS:  # it never waits, and others must have a turn
+                    await watch.breathe()
 
+        if len(items) == 1:
+            await some()
+            return
         async with asyncio.TaskGroup() as group:
             for _ in range(min(permits.limit, len(items))):
                 group.create_task(some())
 
     async def _in_turn(self, items: Iterable[Item]) -> None:
-        breath = time.perf_counter() + BREATHE_SECONDS
+        clock = asyncio.get_running_loop().time
+        breath = clock() + BREATHE_SECONDS
         for item in items:
             if self._stopped:
                 self._unbegun.append(item[0])
                 continue
             await self._one(item)
-            if time.perf_counter() > breath:  # work that never waits must not keep others waiting
+            if clock() > breath:  # work that never waits must not keep others waiting
                 await asyncio.sleep(0)
-                breath = time.perf_counter() + BREATHE_SECONDS
+                breath = clock() + BREATHE_SECONDS
 
     async def _one(self, item: Item) -> None:
         index, key, value = item
-        task = msgspec.structs.replace(self._task, key=self._key(index, key))
+        target = print_target.get()
+        if target is not None:  # items may be done side by side, each in a context of its own
+            print_target.set(PrintTarget(target.log, index))
         given = self._iter(index, key, value)
+        if self._waits is not None:
+            self._take(index, key, *await self._waits.perform_waiting(self._key(index, key), given))
+            return
+        task = msgspec.structs.replace(self._task, key=self._key(index, key))
         scope = PipelineScope(self._context, given)
         answer = await PipelineRun(self._iteration.program, task, self._services, scope).run()
         if isinstance(answer, Parked) and self._task.shard.size == 1:
@@ -353,6 +495,8 @@ class Crossing:
                 self._keep(index, answer.result)
                 return
         fault = fault or Fault("unknown", "the item failed")
+        if (target := print_target.get()) is not None:
+            target.log.failed(fault, index)
         message = head_of(fault.message, MESSAGE_MAX)
         self._failures.append(ItemFailure(index, key, fault.kind, message, fault.retryable))
         if not self._for_good(fault):
@@ -369,8 +513,9 @@ class Crossing:
             self._written = PipelineScope(self._context, None)
         self._written.take(patches)
         self._context = self._written.ctx
-        if self._fast_path is not None:
-            self._fast_path.see(self._context)
+        for path in (self._fast_path, self._waits):
+            if path is not None:
+                path.see(self._context)
 
     def _for_good(self, fault: Fault) -> bool:
         """No further try will follow."""

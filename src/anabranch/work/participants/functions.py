@@ -17,7 +17,10 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.work.faults import short_traceback
 from anabranch.work.kinds.threads import Threads
+from anabranch.work.logs.attempt_log import print_target
+from anabranch.work.logs.listening import heard, listen
 from anabranch.work.participants.port import BadReply, ParticipantRequest, Unreachable
 from anabranch.work.participants.replies import check_dispatch
 from anabranch.work.participants.signed import Check, accept
@@ -93,9 +96,12 @@ class FunctionParticipant:
         body = request.body()
         try:
             if self._waits:
+                if print_target.get() is not None:
+                    listen()
                 reply = await self._function(body)
             else:
-                reply = await self._rooms.run(self._name, lambda: self._function(body))
+                call = heard(lambda: self._function(body))
+                reply = await self._rooms.run(self._name, call)
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is None or current.cancelling():
@@ -103,9 +109,13 @@ class FunctionParticipant:
             message = f"{self._name} waited for something that was cancelled"
             raise BadReply(message, code="raised") from None
         except ConnectionError as error:
-            raise Unreachable(f"{self._name}: {clip(str(error), _REASON)}") from None
+            reason = clip(str(error), _REASON) or type(error).__name__
+            raise Unreachable(reason) from None  # who is away is said by whoever asked
         except (Exception, SystemExit) as error:
             message = f"{self._name} raised {type(error).__name__}: {clip(str(error), _REASON)}"
+            if (target := print_target.get()) is not None:
+                trace = short_traceback(error.__traceback__, __file__)
+                target.write("log", f"{message}\n{trace}\n", "error")
             raise BadReply(message, code="raised") from None
         return self._checked(reply, request)
 

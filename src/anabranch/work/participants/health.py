@@ -31,12 +31,13 @@ class Condition(msgspec.Struct):
 
 class HealthOfParticipants:
     def __init__(self) -> None:
-        self._of: dict[str, Condition] = {}
+        self._of: dict[str, Condition] = {}  # the one asked last stands last
 
     def note(self, name: str, outcome: Outcome, now: int, problem: str = "") -> None:
-        if name not in self._of and len(self._of) >= NAMES_KEPT:
-            del self._of[min(self._of, key=lambda one: self._of[one].last_asked_at or 0)]
-        found = self._of.setdefault(name, Condition())
+        found = self._of.pop(name, None) or Condition()
+        if len(self._of) >= NAMES_KEPT:
+            del self._of[next(iter(self._of))]
+        self._of[name] = found
         setattr(found, outcome, getattr(found, outcome) + 1)
         found.state, found.last_asked_at, found.problem = _STATES[outcome], now, problem
         if _STATES[outcome] == "up":
@@ -47,7 +48,7 @@ class HealthOfParticipants:
 
     def names(self) -> Iterable[str]:
         """Those that were asked, also such as are in no book."""
-        return list(self._of)
+        return sorted(self._of)
 
     def fields(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.to_builtins(self.of(name))

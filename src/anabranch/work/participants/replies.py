@@ -42,6 +42,16 @@ def refusal(status: int, reason: str | None, data: bytes) -> dict[str, Any]:
     return reply if said is None or too_deep(data, said) else {**reply, "reply": said}
 
 
+def names_dispatch(reply: Any, asked: str) -> bool:
+    """It says which question it answers, and that is ours; also inside of an error status."""
+    if not isinstance(reply, Mapping):
+        return False
+    if reply.get("dispatch_id") == asked:
+        return True
+    said = reply.get("reply")
+    return isinstance(said, Mapping) and said.get("dispatch_id") == asked
+
+
 def check_dispatch(reply: Any, asked: str, place: str) -> None:
     """A reply that names a dispatch names ours; otherwise it answers another question."""
     named = reply.get("dispatch_id") if isinstance(reply, Mapping) else None

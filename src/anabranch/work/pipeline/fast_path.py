@@ -1,7 +1,8 @@
-"""The short way through a program: one task that never waits, and rules that only go on or fail.
+"""The short way through a program: one task, and rules that only go on or fail.
 
-Most items of large loops are like that. Doing one in place, without the pipeline's bookkeeping for
-retries, jumps and parking, takes half the time. What comes out is the same; a test compares them.
+Most items of large loops are like that. Doing one without the pipeline's bookkeeping for retries,
+jumps and parking takes half the time, in place where it never waits. What comes out is the same; a
+test compares them.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeed
 from anabranch.net.program import Program, Rule, TaskSpec
 from anabranch.net.reads import KEYCHAIN, reads_keychain
 from anabranch.work.faults import unexpected
-from anabranch.work.pipeline.controls import rule_for, told_to_fail
+from anabranch.work.kinds.lazy import LazyPerformer
+from anabranch.work.pipeline.controls import carried_out, rule_for, told_to_fail
 from anabranch.work.pipeline.outcomes import outcome_of
 from anabranch.work.pipeline.pipeline import Services
 from anabranch.work.pipeline.scope import PipelineScope
-from anabranch.work.port import Task
+from anabranch.work.port import Performer, Task
 
 Done = tuple[Answer, Sequence[ContextPatch]]  # and what it shares with the loop around
 
@@ -33,14 +35,29 @@ def short_way(program: Program, services: Services, task: Task) -> FastPath | No
         return None
     spec = program.tasks[0]
     perform_now = getattr(services.performers.get(spec.kind), "perform_now", None)
-    if perform_now is None or not _only_goes_on(spec):
+    if perform_now is None or not only_goes_on(spec):
         return None
     if KEYCHAIN in task.names and reads_keychain(spec.inputs):
         return None
     return FastPath(spec, perform_now, task)
 
 
-def _only_goes_on(spec: TaskSpec) -> bool:
+def short_wait(program: Program, services: Services, task: Task) -> WaitingPath | None:
+    """The same for a task that waits, of a kind that always comes back with an answer."""
+    if len(program.tasks) != 1 or program.variables is not None or services.keyring is not None:
+        return None
+    spec = program.tasks[0]
+    performer = services.performers.get(spec.kind)
+    itself = performer.itself() if isinstance(performer, LazyPerformer) else performer
+    if performer is None or not getattr(itself, "never_parks", False) or not only_goes_on(spec):
+        return None
+    if KEYCHAIN in task.names and reads_keychain(spec.inputs):
+        return None
+    return WaitingPath(spec, performer, task)
+
+
+def only_goes_on(spec: TaskSpec) -> bool:
+    """Nothing but rules follows the task, and they share values, go on or fail."""
     own = spec.output or spec.timeout_ms or spec.loop or spec.waits or spec.hooks
     writes = spec.set_ctx or spec.set_iter or spec.set_prev
     return not own and not writes and all(map(_goes_on, spec.rules))
@@ -67,9 +84,13 @@ class FastPath:
     def perform(self, key: str, given: dict[str, Any]) -> Done:
         """Carry out the task for one item; `given` is what its templates see as `iter`. The answer
         says which task was executed where that went wrong."""
-        spec = self._spec
         begin = time.monotonic()
         answer = self._answer(key, self._seen(given, None, {}, None))
+        return self.done(given, answer, begin)
+
+    def done(self, given: dict[str, Any], answer: Answer, begin: float) -> Done:
+        """What the item comes to that was begun then, with this answer of its task."""
+        spec = self._spec
         if answer.status == "ok" and spec.simple:
             return answer, ()
         found, shared = self._judged(given, answer, begin)
@@ -107,7 +128,11 @@ class FastPath:
             },
         }
 
-    def _answer(self, key: str, names: dict[str, Any]) -> Answer:
+    def task(self, key: str, given: dict[str, Any]) -> Task | Answer:
+        """The task for one item, or why there is none."""
+        return self._prepared(key, self._seen(given, None, {}, None))
+
+    def _prepared(self, key: str, names: dict[str, Any]) -> Task | Answer:
         spec = self._spec
         try:
             found = spec.inputs.evaluate(names) if spec.inputs is not None else {}
@@ -116,9 +141,15 @@ class FastPath:
         except Exception as error:
             return unexpected(error, f"task {spec.label} cannot be prepared")
         inputs = found if isinstance(found, Mapping) else {"value": found}
-        task = msgspec.structs.replace(
+        return msgspec.structs.replace(
             self._base, inputs=inputs, names=names, key=f"{key}/{spec.label}"
         )
+
+    def _answer(self, key: str, names: dict[str, Any]) -> Answer:
+        spec = self._spec
+        task = self._prepared(key, names)
+        if isinstance(task, Answer):
+            return task
         try:
             answer: object = self._perform_now(task)
         except TimeoutError as error:
@@ -157,6 +188,25 @@ class FastPath:
         scope = PipelineScope(self._names.get("ctx", {}), given)
         scope.take(answer.patches)
         return scope.ctx
+
+
+class WaitingPath(FastPath):
+    def __init__(self, spec: TaskSpec, performer: Performer, task: Task) -> None:
+        without_limit = msgspec.structs.replace(task, timeout_seconds=None)
+        super().__init__(spec, _never, without_limit)
+        self._performer = performer
+
+    async def perform_waiting(self, key: str, given: dict[str, Any]) -> Done:
+        """Carry out the task for one item, as `perform` does."""
+        begin = time.monotonic()
+        task = self.task(key, given)
+        answer = task if isinstance(task, Answer) else await carried_out(self._performer, task)
+        assert isinstance(answer, Answer), "its kind never parks"
+        return self.done(given, answer, begin)
+
+
+def _never(task: Task) -> Answer:
+    raise AssertionError(f"items of {task.loop} wait")
 
 
 def _may_heal(error: AnabranchError) -> bool:

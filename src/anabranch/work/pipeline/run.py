@@ -233,7 +233,8 @@ class PipelineRun:
             message = f"task {spec.label}: what was done before it is not JSON: {error}"
             return self._failed(Fault("result", message, "", False))
         memory = cleaned_for_store(memory)
-        return msgspec.structs.replace(parked, memory=memory, limit_ms=spec.timeout_ms or 0)
+        limit_ms = spec.timeout_ms or parked.limit_ms
+        return msgspec.structs.replace(parked, memory=memory, limit_ms=limit_ms)
 
     # -- what follows ------------------------------------------------------------------------
 

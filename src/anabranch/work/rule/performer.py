@@ -49,6 +49,7 @@ from anabranch.work.rule.steps import (
 from anabranch.work.rule.texts import FoundRule, RuleTexts
 
 GAS, GAS_EXHAUSTED = "gas", "gas_exhausted"
+ERROR_LETTERS = 500
 CHAIN = "chain_id"  # of a session that was not loaded from a chain: the one that it first used
 
 
@@ -190,6 +191,7 @@ class _Execution:
             patches=(ContextPatch(GAS, gas, "sum"), *self._chain_learnt()),
             record=sealed,
             wakes=done.prepared.wakes,
+            by_error=_error_of(done, encrypted=found.encrypted),
         )
         return answer, gas
 
@@ -253,6 +255,22 @@ class _Execution:
             patches=patches,
             record=with_error(record, error, encrypted=encrypted),
         )
+
+
+def _error_of(done: Evaluated, *, encrypted: bool) -> str:
+    """Why a step is invalid although no rule of it said so; of an encrypted rule only that."""
+    findings, called = done.findings, done.findings.called
+    if done.validity == "valid" or findings.rules_failed:
+        return ""
+    if findings.inputs_missing:
+        said = f"inputs are missing: {', '.join(findings.inputs_missing)}"
+    elif findings.softly:
+        said = "; ".join([*findings.softly, *findings.failures])
+    elif called is not None and not called.ok:
+        said = f"its call failed: {called.error}" if called.error else "its call failed"
+    else:
+        return ""
+    return "an error in an encrypted rule" if encrypted else said[:ERROR_LETTERS]
 
 
 def _iteration(job: str) -> int:

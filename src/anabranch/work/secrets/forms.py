@@ -25,7 +25,6 @@ folded into short lines, split, encrypted, hashed or compressed.
 from __future__ import annotations
 
 import base64
-import html
 import json
 import re
 from collections.abc import Iterator
@@ -49,6 +48,7 @@ _BREAKS = r"(?:[\r\n\t ]|\\{1,8}[rn]){0,6}"
 _BETWEEN = r"(?:[\r\n\t :,-]|\\{1,8}[rnx]|0x){0,6}"
 _FRAME = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----")  # of PEM: public, whatever it frames
 _GATES = (b"%", b"&#", b"\\\\x", b"0x", b"u00")
+_ESCAPED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}  # in HTML
 _encode = msgspec.json.Encoder().encode
 
 
@@ -131,7 +131,13 @@ def _spelled(letter: str) -> frozenset[str]:
     forms = {
         *(json.dumps(letter)[1:-1], json.dumps(letter, ensure_ascii=False)[1:-1]),
         *(repr(letter)[1:-1], ascii(letter)[1:-1], f"\\u{code:04x}", f"\\x{code:02x}"),
-        *(html.escape(letter), f"&#{code};", f"&#x{code:x};", f"&#{code:03};", f"&#x{code:02x};"),
+        *(
+            _ESCAPED.get(letter, letter),
+            f"&#{code};",
+            f"&#x{code:x};",
+            f"&#{code:03};",
+            f"&#x{code:02x};",
+        ),
         *(_NAMED.get(letter, letter), letter),
     }
     if letter in "'\"":  # closed, escaped and opened again by a shell; doubled in SQL and CSV

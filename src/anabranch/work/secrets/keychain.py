@@ -26,8 +26,10 @@ from anabranch import files
 from anabranch.clock import Clock, SystemClock
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel.values import INTERNAL
+from anabranch.work.kind_options import HttpOptions
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.http.performer import Http, HttpOptions
+from anabranch.work.kinds.lazy import LazyPerformer
+from anabranch.work.port import Performer
 from anabranch.work.secrets.credential_entries import COMMON, ELSEWHERE, credential_of, mapped
 from anabranch.work.secrets.credential_fields import for_work, password_in
 from anabranch.work.secrets.credential_sources import Credential, CredentialSource, find_in
@@ -63,6 +65,12 @@ PUBLIC = frozenset(
 _WRITTEN = frozenset({"static", "bearer", "oauth2"})  # their values stand in the entry itself
 
 
+def _client(options: HttpOptions | None) -> Performer:
+    from anabranch.work.kinds.http.performer import Http  # only for entries that have tokens
+
+    return Http(options)
+
+
 class Keychain:
     """Resolves entries and remembers tokens. One per worker."""
 
@@ -70,7 +78,7 @@ class Keychain:
         self,
         redactor: Redactor,
         *,
-        http: Http | None = None,
+        http: Performer | None = None,
         options: HttpOptions | None = None,  # for calls of its own
         clock: Clock | None = None,
         environment: Mapping[str, str] | None = None,
@@ -78,8 +86,8 @@ class Keychain:
     ) -> None:
         self._sources_by_name = sources
         self._redactor = redactor
-        self._own_http = http is None
-        self._http = http or Http(options)
+        self._own_http = LazyPerformer(partial(_client, options))
+        self._http: Performer = http or self._own_http
         self._clock = clock or SystemClock()
         self._environment = os.environ if environment is None else environment
         self._sources: dict[str, TokenSource] = {}
@@ -178,8 +186,7 @@ class Keychain:
     async def close(self) -> None:
         for source in self._sources.values():
             await source.close()
-        if self._own_http:
-            await self._http.close()
+        await self._own_http.close()
 
     async def _resolved(self, name: str, entry: Mapping[str, Any]) -> Any:
         kind = entry.get("kind")

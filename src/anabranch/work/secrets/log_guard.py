@@ -9,8 +9,10 @@ from typing import Protocol
 LOGGERS = (  # all that the package uses
     *("anabranch", "anabranch.engine", "anabranch.work.python", "anabranch.market.directory"),
     *("anabranch.http", "anabranch.ui", "anabranch.access", "anabranch.webhooks"),
+    *("anabranch.schedules", "anabranch.triggers"),
     *("anabranch.tracing", "anabranch.worker", "anabranch.store", "anabranch.cluster"),
-    *("anabranch.node", "anabranch.module", "anabranch.testing"),
+    *("anabranch.node", "anabranch.module", "anabranch.testing", "anabranch.pools"),
+    "anabranch.retention",
 )
 
 

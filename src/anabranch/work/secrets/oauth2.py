@@ -16,8 +16,7 @@ from anabranch.clock import Clock
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel.values import Answer, Fault
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.http.performer import Http
-from anabranch.work.port import Task
+from anabranch.work.port import Performer, Task
 from anabranch.work.secrets.redaction import Secret
 
 _LIFE_SECONDS = 3600.0  # when the server does not say
@@ -51,7 +50,9 @@ class OAuthToken(msgspec.Struct, frozen=True):
 class TokenSource:
     """The tokens of one entry."""
 
-    def __init__(self, name: str, request: Mapping[str, Any], http: Http, clock: Clock) -> None:
+    def __init__(
+        self, name: str, request: Mapping[str, Any], http: Performer, clock: Clock
+    ) -> None:
         self._name = name
         self._request = request
         self._renews = inputs.flag(request.get("auto_renew", True), f"keychain.{name}.auto_renew")
@@ -104,6 +105,7 @@ class TokenSource:
     async def _fetch(self) -> OAuthToken:
         asked_at = self._clock.now()
         answer = await self._http.perform(_task(self._name, self._request))
+        assert isinstance(answer, Answer)  # calls do not park
         return self._read(_body(answer, self._name), asked_at)
 
     def _read(self, body: Mapping[str, Any], asked_at: int) -> OAuthToken:

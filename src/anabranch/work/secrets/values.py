@@ -8,7 +8,6 @@ scope of the job at work that it did. What a job was never given is not looked f
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -69,9 +68,14 @@ def given_to_work() -> Any:
     return _AT_WORK.get()
 
 
-def giving(scope: GivenSecrets) -> AbstractContextManager[None]:
+class giving(scoped[Any]):  # noqa: N801 - used like a function, as `scoped` is
     """Whatever is handed out inside is given to this scope."""
-    return scoped(_AT_WORK, scope)
+
+    __slots__ = ()
+
+    def __init__(self, scope: GivenSecrets) -> None:
+        self._variable = _AT_WORK
+        self._value = scope
 
 
 class Absent(msgspec.Struct, frozen=True):

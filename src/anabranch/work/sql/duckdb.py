@@ -15,6 +15,7 @@ from typing import Any
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import Unavailable, fault, misconfigured
+from anabranch.work.kind_options import SqlOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.kinds.threads import Threads
@@ -24,7 +25,7 @@ from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
 from anabranch.work.sql.duckdb_session import DuckDbReply
 from anabranch.work.sql.own_store import refuse_own_store
 from anabranch.work.sql.rows import ResultTooLarge
-from anabranch.work.sql.task import SqlOptions, SqlTask, connection_fields, read_task
+from anabranch.work.sql.task import SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import DUCKDB
 
 MISSING = "duckdb needs the package duckdb: pip install anabranch[duckdb]"

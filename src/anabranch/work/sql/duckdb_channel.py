@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.work.kind_options import SqlOptions
 from anabranch.work.kinds.commands.child_process import ChildProcess, ending, undisturbed
 from anabranch.work.kinds.commands.isolation import is_ours
 from anabranch.work.kinds.python.performer import as_builtin
 from anabranch.work.kinds.threads import Threads
 from anabranch.work.sql.duckdb_session import HEAD, HEAD_BYTES, DuckDbReply
-from anabranch.work.sql.task import SqlOptions
 
 _PROGRAM = str(Path(__file__).with_name("duckdb_process.py"))
 _BUFFER = 1 << 20

@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
+from anabranch.work.kind_options import SqlOptions
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.duckdb_files import OpenFiles
 from anabranch.work.sql.flows import as_json, portable_rows
 from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge
-from anabranch.work.sql.task import SqlOptions
 
 _TIDY = frozenset({"SELECT", "WITH", "VALUES", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE"})
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY"})

@@ -19,13 +19,14 @@ from typing import Any
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.kind_options import SqlOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import STARS
 from anabranch.work.sql.pool import Pool
 from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge, Table
-from anabranch.work.sql.task import SqlCommand, SqlOptions, SqlTask, connection_fields, read_task
+from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import POSTGRES
 from anabranch.work.time_limit import time_limit
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.work.sql.task import SqlOptions
+from anabranch.work.kind_options import SqlOptions
 
 CHUNK = 500
 _encode = msgspec.json.Encoder().encode

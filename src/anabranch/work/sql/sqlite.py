@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import OUT_OF_FILES, fault, misconfigured, no_file_left
+from anabranch.work.kind_options import SqlOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.port import Task
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.own_store import AttachGuard, refuse_own_store
 from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge
-from anabranch.work.sql.task import SqlCommand, SqlOptions, SqlTask, connection_fields, read_task
+from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import SQLITE
 
 T = TypeVar("T")

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 from anabranch.errors import InputError
 from anabranch.work.faults import Unavailable
+from anabranch.work.kind_options import SqlOptions
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.flows import Insertion, Row, as_json, portable_rows
 from anabranch.work.sql.own_store import refuse_own_store
 from anabranch.work.sql.sqlite import Sqlite, SqliteSession, connect, fault_for, place
-from anabranch.work.sql.task import Params, SqlOptions, SqlTask
+from anabranch.work.sql.task import Params, SqlTask
 
 T = TypeVar("T")
 

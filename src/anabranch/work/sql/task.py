@@ -48,19 +48,6 @@ class SqlTask(msgspec.Struct, frozen=True, kw_only=True):
         return all(command.statement.reads for command in self.commands)
 
 
-class SqlOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the SQL kinds."""
-
-    rows_max: int = 100_000
-    result_bytes: int = 32 * 1024 * 1024
-    threads: int = 8  # for databases that block
-    connections: int = 10  # per PostgreSQL address
-    idle_seconds: float = 60.0  # then a connection that nobody uses is closed
-    connect_seconds: float = 10.0
-    file_keep_seconds: float = 1.0  # then a DuckDB file that nobody uses is closed
-    busy_seconds: float = 5.0  # how long to wait for a SQLite file that somebody else writes to
-
-
 def read_task(given: Mapping[str, Any], flavour: Flavour) -> SqlTask:
     """The commands of a task, or an `InputError` that names the input at fault."""
     autocommit = inputs.flag(given.get("autocommit", False), "autocommit")

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 #: Deeper values would pass here and hit the recursion limit of some later reader.
 MAX_DEPTH = 200
 
 #: Python itself refuses to write longer integers as text (`sys.get_int_max_str_digits`).
 _INTEGER_BITS = 14_000
+_SMALL = 2**63  # whole numbers below it need no look
 
 _HINTS = {
     "set": "make it a list",
@@ -56,6 +60,10 @@ def plain(value: Any, root: str = "result") -> Any:
 
 def to_json(value: Any, walk: type[Walk] | None = None) -> str:
     """The value as JSON text, or `NotJsonError`. `walk` may convert more than `plain` does."""
+    if value is None or value is True or value is False:
+        return "null" if value is None else "true" if value else "false"
+    if type(value) is int and -_SMALL < value < _SMALL:
+        return int.__repr__(value)
     try:
         text = _ENCODER.encode(value)
         text.encode()

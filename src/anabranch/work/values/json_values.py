@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work.values.json_check import NotJsonError, plain, too_deep
+from anabranch.work.values.json_check import MAX_DEPTH, NotJsonError, plain, too_deep
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -19,11 +19,13 @@ def require_json(value: Any, what: str, *, root: str = "result") -> Any:
     The copy is also a promise: whoever made the value may change it later without changing what
     was recorded. `what` is the subject of the message, `root` the first name of the path.
     """
+    if value is None or value is True or value is False:
+        return value
     try:
         encoded = _encode(value)
         copy = _decode(encoded)
         # msgspec is generous (sets, dates, NaN, number keys); what it bent does not compare equal.
-        if copy == value and not too_deep(encoded, copy):
+        if copy == value and (len(encoded) <= MAX_DEPTH or not too_deep(encoded, copy)):
             return copy
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         pass  # the slow walk says what is wrong, or that only a tuple was

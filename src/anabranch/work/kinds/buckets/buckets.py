@@ -12,18 +12,17 @@ endpoints of the environment are not used. A client lives for one object.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
-
 from anabranch.errors import InputError
 from anabranch.work.faults import Unavailable, fault
+from anabranch.work.kind_options import BucketOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.buckets.login import GOOGLE, BucketLogin, read_login, with_token
+from anabranch.work.kinds.buckets.places import SCHEMES, ObjectAddress, installed
 from anabranch.work.kinds.buckets.session import (
     calls_of_ours,
     carry_token,
@@ -33,59 +32,19 @@ from anabranch.work.kinds.buckets.session import (
 from anabranch.work.kinds.http.performer import connecting
 from anabranch.work.kinds.http.response import kind_of
 from anabranch.work.kinds.switched_off import why_off
-from anabranch.work.network.addresses import ANY, AddressPolicy, AddressRefused, connector_options
+from anabranch.work.network.addresses import AddressRefused, connector_options
 from anabranch.work.port import Performer, Task
 from anabranch.work.time_limit import time_limit
 
-EXTRA, PACKAGE = "buckets", "s3fs"
 MISSING = "objects in buckets need the packages fsspec and s3fs: pip install 'anabranch[buckets]'"
-SCHEMES = {"s3": "s3", "gs": "gcs"}  # with the word that definitions use for each
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _REGION = re.compile(r"[a-z0-9-]{1,40}")
-_KEY_BYTES = 1024
 _CHUNK = 256 * 1024
 _CONNECT_SECONDS = 30.0
 _CAUSES_MAX = 10
 
 
-class BucketOptions(msgspec.Struct, frozen=True, kw_only=True):
-    timeout_seconds: float = 60.0
-    addresses: AddressPolicy = ANY
-
-
-class ObjectAddress(msgspec.Struct, frozen=True):
-    """One object."""
-
-    scheme: str
-    bucket: str
-    key: str
-
-    def __str__(self) -> str:
-        return f"{self.scheme}://{self.bucket}/{self.key}"
-
-
 class ObjectTooLarge(InputError):
     """The object has more bytes than the limit."""
-
-
-def installed() -> bool:
-    return importlib.util.find_spec(PACKAGE) is not None
-
-
-def is_object(uri: Any) -> bool:
-    return isinstance(uri, str) and uri.partition("://")[0].lower() in SCHEMES and "://" in uri
-
-
-def read_place(uri: str, what: str) -> ObjectAddress:
-    """The object that an address names."""
-    scheme, _, rest = uri.partition("://")
-    bucket, _, key = rest.partition("/")
-    place = ObjectAddress(scheme.lower(), bucket, key)
-    if place.scheme not in SCHEMES or not _BUCKET.fullmatch(bucket) or ".." in bucket:
-        raise InputError(f"{what} must look like gs://bucket/key or s3://bucket/key")
-    if not key or len(key.encode("utf-8", "replace")) > _KEY_BYTES or not key.isprintable():
-        raise InputError(f"{what} names no object: a key has 1 to {_KEY_BYTES:,} bytes")
-    return place
 
 
 class Buckets:

@@ -21,7 +21,8 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import Unavailable, fault, misconfigured
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.buckets.buckets import Buckets, ObjectAddress, read_place
+from anabranch.work.kinds.buckets.buckets import Buckets
+from anabranch.work.kinds.buckets.places import ObjectAddress, read_place
 from anabranch.work.port import Task
 from anabranch.work.values.payloads import encoded
 

@@ -100,6 +100,11 @@ class ChildProcess:
         """From now on it works on something else: what it started before is not part of that."""
         self._since = descendants.now()
 
+    def began(self, ticks: int) -> None:
+        """It said itself when it began what it works on now, in ticks; 0 where it did not."""
+        if ticks:
+            self._since = ticks - 1  # processes are dated in coarse ticks
+
     async def stop(self, grace_seconds: float, *, with_descendants: bool = False) -> int:
         """Asks the group to end, then makes it; returns when it is gone."""
         outside = await self._descendants() if with_descendants else []

@@ -6,15 +6,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault
+from anabranch.work.kind_options import CommandOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.commands.capture import Capture
 from anabranch.work.kinds.commands.child_process import ChildProcess, ending, undisturbed
 from anabranch.work.kinds.commands.isolation import Isolation
+from anabranch.work.logs.attempt_log import print_target
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import head_of, tail_of
 from anabranch.work.time_limit import time_limit
@@ -45,12 +45,6 @@ _OTHER = ("shell", True)
 _KILLED = 9
 
 
-class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
-    capture_bytes: int = 1024 * 1024  # kept of each stream: the last so many
-    grace_seconds: float = 1.0  # between SIGTERM and SIGKILL
-    isolation: Isolation = Isolation()
-
-
 class RunningCommand:
     """One running command and what it wrote. A failure calls it `what`, and is of the kind `other`
     where its exit status has none of its own."""
@@ -70,7 +64,7 @@ class RunningCommand:
         self._other = other
         self._stdout = Capture(options.capture_bytes)
         try:
-            self._stderr = Capture(options.capture_bytes)
+            self._stderr = Capture(options.capture_bytes, stream="stderr")
         except BaseException:
             self._stdout.close()
             raise
@@ -88,6 +82,7 @@ class RunningCommand:
             raise
         self._stdout.started()
         self._stderr.started()
+        self._stdout.target = self._stderr.target = print_target.get()
 
     async def ended(self) -> int:
         try:

@@ -27,9 +27,10 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.kind_options import ContainerOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.commands.child_process import undisturbed
-from anabranch.work.kinds.commands.command import CommandOptions, RunningCommand, variables_of
+from anabranch.work.kinds.commands.command import RunningCommand, variables_of
 from anabranch.work.kinds.commands.script import kept_in_a_file
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.port import Task
@@ -47,10 +48,6 @@ _OF_THE_COMMAND = re.compile(r"(DOCKER|CONTAINER|CONTAINERS)_\w+|XDG_RUNTIME_DIR
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REMOVE_SECONDS = 30.0
 _NOT_STARTED = 125  # of podman and docker: it is they who failed
-
-
-class ContainerOptions(CommandOptions, frozen=True, kw_only=True):
-    command: str = ""  # with its options; empty: the first of `PROGRAMS` that is there
 
 
 class _Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ INHERITED = (
     *("PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "VIRTUAL_ENV"),
     *("LD_LIBRARY_PATH", "DYLD_*", "NO_PROXY", "no_proxy"),
 )
+_PATTERNS = tuple(name for name in INHERITED if "*" in name)
 #: Inherited unless they hold a password (`http://user:password@proxy`).
 PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy")
 OURS = "ANABRANCH_"
@@ -66,7 +67,7 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True):
             return True
         if name.lower() in PROXIES:
             return "@" not in value
-        return any(fnmatchcase(name, pattern) for pattern in INHERITED)
+        return name in INHERITED or any(fnmatchcase(name, pattern) for pattern in _PATTERNS)
 
     def _ours(self, name: str) -> bool:
         return is_ours(name) or name in self.withheld

@@ -24,13 +24,9 @@ from anabranch import files
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.kind_options import CommandOptions
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.commands.command import (
-    CommandOptions,
-    RunningCommand,
-    environment_of,
-    folder_of,
-)
+from anabranch.work.kinds.commands.command import RunningCommand, environment_of, folder_of
 from anabranch.work.kinds.commands.os_user import OsUser
 from anabranch.work.kinds.python.performer import as_builtin
 from anabranch.work.kinds.script_sources import ScriptSources, script_name, script_path

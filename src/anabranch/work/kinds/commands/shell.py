@@ -16,20 +16,12 @@ from typing import Any
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.kind_options import ShellOptions
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.commands.command import (
-    CommandOptions,
-    RunningCommand,
-    environment_of,
-    folder_of,
-)
+from anabranch.work.kinds.commands.command import RunningCommand, environment_of, folder_of
 from anabranch.work.port import Task
 
 _DEFAULT_SHELL = "/bin/sh"
-
-
-class ShellOptions(CommandOptions, frozen=True, kw_only=True):
-    """Of the kind `shell`."""
 
 
 class Shell:

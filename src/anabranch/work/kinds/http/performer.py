@@ -23,9 +23,10 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work import tracing
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.kind_options import HttpOptions
 from anabranch.work.kinds.http.request import HttpRequest, Timeouts, read_request
 from anabranch.work.kinds.http.response import HttpResponse, read_answer
-from anabranch.work.network.addresses import ANY, AddressClass, AddressPolicy, refusal_in
+from anabranch.work.network.addresses import AddressClass, refusal_in
 from anabranch.work.network.guarded_sessions import (
     REDIRECTS,
     GuardedSessions,
@@ -43,14 +44,6 @@ _ERROR_BODY = 64 * 1024  # of an error page nobody needs more
 _REDIRECTS_MAX = 10
 
 
-class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    timeout_seconds: float = 60.0
-    body_bytes: int = 16 * 1024 * 1024
-    connections: int = 4096  # open at once; further calls wait for one
-    proxies_from_environment: bool = False  # a proxy then decides what can be reached
-    addresses: AddressPolicy = ANY
-
-
 class _TooLargeError(Exception):
     pass
 
@@ -61,6 +54,8 @@ class _TooManyRedirectsError(Exception):
 
 class Http:
     """Performs HTTP calls over one session that keeps its connections."""
+
+    never_parks = True  # a call waits here, and comes back with an answer
 
     def __init__(self, options: HttpOptions | None = None) -> None:
         self._options = options or HttpOptions()

@@ -25,6 +25,7 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.kind_options import NatsOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.http.performer import connecting
 from anabranch.work.kinds.nats.client import (
@@ -35,7 +36,7 @@ from anabranch.work.kinds.nats.client import (
     read_place,
 )
 from anabranch.work.kinds.python.performer import as_builtin
-from anabranch.work.network.addresses import ANY, AddressPolicy, AddressRefused
+from anabranch.work.network.addresses import AddressRefused
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import brief
 from anabranch.work.time_limit import time_limit
@@ -49,12 +50,6 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _OF_LOGIN = ("url", "user", "password", "token")
 _LATER = ("jwt", "nkey", "nkey_seed", "creds", "credentials_file")
 _NOT_FOUND = 10037  # no message of that number or subject
-
-
-class NatsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    timeout_seconds: float = 30.0
-    bytes_max: int = 16 * 1024 * 1024
-    addresses: AddressPolicy = ANY
 
 
 class _ApiError(Exception):

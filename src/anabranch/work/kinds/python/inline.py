@@ -27,12 +27,15 @@ import json
 import sys
 import types
 from functools import lru_cache
-from typing import Any, NamedTuple
 
 from anabranch.work.kinds.python.exception_kinds import kind_of
 from anabranch.work.kinds.python.json_results import result_json
 from anabranch.work.values.json_check import NotJsonError
 from anabranch.work.values.texts import clip
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _SENT = 64 * 1024  # characters of a text on the way to the engine, which cuts it to what is kept
 _FRAMES_FIRST, _FRAMES_LAST = 3, 20
@@ -43,20 +46,34 @@ MODULES = ("os", "json", "datetime", "uuid")
 LAYERS = ("ctx", "workload")
 
 
-class InlineJob(NamedTuple):
-    code: str
-    name: str  # shown as the file name in tracebacks
-    args: dict[str, Any]
-    context: dict[str, Any]  # under their own names
-    libs: Any  # a mapping from aliases, or a list of modules
-    layers: dict[str, Any] | None = None  # what templates see, see `assembled`
+class InlineJob:
+    __slots__ = ("args", "code", "context", "layers", "libs", "name")
+
+    def __init__(
+        self,
+        code: str,
+        name: str,  # shown as the file name in tracebacks
+        args: dict[str, Any],
+        context: dict[str, Any],  # under their own names
+        libs: Any,  # a mapping from aliases, or a list of modules
+        layers: dict[str, Any] | None = None,  # what templates see, see `assembled`
+    ) -> None:
+        self.code = code
+        self.name = name
+        self.args = args
+        self.context = context
+        self.libs = libs
+        self.layers = layers
 
 
-class InlineReply(NamedTuple):
+class InlineReply:
     """JSON text of the result, or what went wrong as `{kind, message, retryable, details}`."""
 
-    result: str = "null"
-    error: dict[str, Any] | None = None
+    __slots__ = ("error", "result")
+
+    def __init__(self, result: str = "null", error: dict[str, Any] | None = None) -> None:
+        self.result = result
+        self.error = error
 
 
 class _MisuseError(Exception):
@@ -85,25 +102,33 @@ def execute(job: InlineJob) -> InlineReply:
 
 
 def _value(job: InlineJob) -> Any:
-    program, has_body = _compiled(job.code, job.name)
+    program = _compiled(job.code, job.name)
     module = types.ModuleType("__inline__")
-    names = module.__dict__
+    names, args = module.__dict__, job.args
     if job.layers:
-        job = job._replace(context={**assembled(job.layers), **job.context})
-    names.update((name, importlib.import_module(name)) for name in MODULES if name in job.code)
-    names.update((name, job.context[name]) for name in LAYERS if name in job.context)
-    names.update(input_data=job.args, args=job.args, context=job.context)
-    names.update((key, value) for key, value in job.args.items() if not key.startswith("__"))
-    names.update((alias, _library(alias, what)) for alias, what in _libraries(job.libs))
+        context = {**assembled(job.layers), **job.context}
+        job = InlineJob(job.code, job.name, job.args, context, job.libs)
+    for name in program.modules:
+        names[name] = importlib.import_module(name)
+    for name in LAYERS if job.context else ():
+        if name in job.context:
+            names[name] = job.context[name]
+    names["input_data"] = names["args"] = args
+    names["context"] = job.context
+    for name, value in args.items():
+        if name[:2] != "__":
+            names[name] = value
+    if job.libs:
+        names.update([(alias, _library(alias, what)) for alias, what in _libraries(job.libs)])
     sys.modules["__inline__"] = module  # dataclasses and pickle look their module up
     try:
-        exec(program, names)
-        if has_body:
+        exec(program.code, names)
+        if program.has_body:
             names["__nothing__"] = _NOTHING
             returned = names.pop(_BODY)()
             if returned is not _NOTHING:
                 return returned
-        if names.get("result", _NOTHING) is not job.args.get("result", _NOTHING):
+        if names.get("result", _NOTHING) is not args.get("result", _NOTHING):
             return names["result"]
         main = names.get("main")
         return _call_main(main, job) if callable(main) else None
@@ -137,16 +162,25 @@ def _with_body(value: Any) -> Any:
     return value
 
 
+class _Program:
+    __slots__ = ("code", "has_body", "modules")
+
+    def __init__(self, code: types.CodeType, has_body: bool, modules: tuple[str, ...]) -> None:
+        self.code = code
+        self.has_body = has_body  # its top level became a function because it returns
+        self.modules = modules  # that it may use without an import
+
+
 @lru_cache(maxsize=128)
-def _compiled(code: str, name: str) -> tuple[types.CodeType, bool]:
-    """The program, and whether its top level became a function because it returns."""
+def _compiled(code: str, name: str) -> _Program:
+    modules = tuple([module for module in MODULES if module in code])
     try:
-        return compile(code, name, "exec", dont_inherit=True), False
+        return _Program(compile(code, name, "exec", dont_inherit=True), False, modules)
     except SyntaxError:
         wrapped = _wrapped(code, name)
         if wrapped is None:
             raise
-        return wrapped, True
+        return _Program(wrapped, True, modules)
 
 
 def _wrapped(code: str, name: str) -> types.CodeType | None:

@@ -23,9 +23,12 @@ from __future__ import annotations
 import binascii
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from anabranch.work.values.json_check import MAX_DEPTH, NotJsonError, Walk, to_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _WHOLE_MAX = 2**63
 

@@ -1,59 +1,55 @@
 """The processes that run inline Python code: started when first needed, used again, replaced.
 
-A process runs one job at a time. It is stopped with everything it started when its job is
-cancelled or breaks it, and retired when a job left threads or processes behind or it has served
-`recycle_after` jobs. The next job then gets a new one.
+A process runs one job at a time; it may be given many in one request (`together.py`). It is stopped
+with everything it started when its job is cancelled or breaks it, and retired when a job left
+threads or processes behind or it has served `recycle_after` jobs. The next job then gets a new one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from anabranch.work.kind_options import ProcessOptions
 from anabranch.work.kinds.commands.capture import Capture
 from anabranch.work.kinds.commands.child_process import ChildProcess, ending, undisturbed
-from anabranch.work.kinds.commands.isolation import Isolation
-from anabranch.work.kinds.python.worker import CHANNEL_LOST, RETIRE
+from anabranch.work.kinds.python.channel import Channel
+from anabranch.work.kinds.python.inline_server import CHANNEL_LOST, RECORD, RETIRE
+from anabranch.work.kinds.python.together import (
+    ProcessFailure,
+    ProcessOutcome,
+    Together,
+    decoded,
+    heard_record,
+)
+from anabranch.work.logs.attempt_log import AttemptLog, PrintTarget, print_target
 from anabranch.work.time_limit import time_limit
 
 _PROGRAM = str(Path(__file__).with_name("worker.py"))
-_BUFFER = 1 << 20
 _FAREWELL_SECONDS = 0.5
 _SMALLEST_LIMIT = 64 * 1024  # the worker's own failures are below that
 
 
-class ProcessFailure(msgspec.Struct, frozen=True):
-    kind: str
-    message: str
-    retryable: bool = True
-    details: Any = None
+class JobsTogether(msgspec.Struct, frozen=True):
+    """Many jobs of the same code, in one request."""
+
+    head: bytes  # what they have in common
+    shared: bytes  # the part of that which each is to have for itself, or nothing
+    jobs: Sequence[bytes]
+    numbers: Sequence[int]  # of the items of the loop, for what they print
+    seconds: float | None = None  # that each may take
+
+    def request(self, most: int) -> bytes:
+        return b"\n".join([self.head, self.shared, *self.jobs[:most]])
 
 
-class ProcessOutcome(msgspec.Struct, frozen=True):
-    """What came of one job, and the last of what it printed."""
-
-    result: Any = None
-    error: ProcessFailure | None = None
-    output: str = ""
-    output_bytes: int = 0
-
-
-class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of the pool and of each of its processes."""
-
-    limit: int = max(2, os.cpu_count() or 1)
-    recycle_after: int = 1000  # jobs
-    grace_seconds: float = 1.0  # between SIGTERM and SIGKILL
-    output_bytes: int = 64 * 1024
-    result_bytes: int = 32 * 1024 * 1024
-    memory_bytes: int = 0  # address space of one process; 0 sets no limit
-    isolation: Isolation = Isolation()
+#: Is given outcomes in the order of the jobs.
+TakeOutcomes = Callable[[Sequence[ProcessOutcome]], None]
 
 
 class Processes:
@@ -68,7 +64,8 @@ class Processes:
         self._closed = False
 
     async def run(self, request: bytes, seconds: float | None = None) -> ProcessOutcome:
-        """Runs one job, with `seconds` from its start; a cancel or TimeoutError has stopped it."""
+        """Runs one job, with `seconds` from its start; a cancel or TimeoutError has stopped it.
+        What it prints goes to the log of the job in whose context this is called."""
         async with self._slots:
             worker = await self._ready_worker()
             try:
@@ -79,6 +76,19 @@ class Processes:
                 raise
             self._give_back(worker)
             return outcome
+
+    async def run_each(self, given: JobsTogether, take: TakeOutcomes) -> None:
+        """Runs some of the jobs, one after the other in one process, at least the first. What came
+        of each is taken as soon as it is known; a `TimeoutError` is about the first job that it is
+        not known of. The jobs after the last that was taken have not begun."""
+        async with self._slots:
+            worker = await self._ready_worker()
+            try:
+                await worker.ask_each(given, take)
+            except BaseException:
+                await undisturbed(self._remove(worker, with_descendants=True))
+                raise
+            self._give_back(worker)
 
     async def close(self) -> None:
         """Stops every process, busy or not; jobs still running get a failure for an answer."""
@@ -100,11 +110,6 @@ class Processes:
             await undisturbed(self._remove(worker))
         worker = _Worker(self._options)
         self._workers.add(worker)
-        try:
-            await worker.connect()
-        except BaseException:
-            await undisturbed(self._remove(worker))
-            raise
         return worker
 
     def _give_back(self, worker: _Worker) -> None:
@@ -128,26 +133,32 @@ class _Worker:
         self._jobs = 0
         self._fit = True
         self._closed = False
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._together: Together | None = None
         self._output = Capture(options.output_bytes, roomy=True)
         try:
-            self._socket, theirs = socket.socketpair()
+            self._errors = Capture(0, stream="stderr", joins=self._output)
         except BaseException:
             self._output.close()
             raise
         try:
+            self._socket, theirs = socket.socketpair()
+        except BaseException:
+            self._close_output()
+            raise
+        try:
             self._child = self._start(theirs.fileno())
         except BaseException:
-            self._output.close()
+            self._close_output()
             self._socket.close()
             raise
         finally:
             theirs.close()
         self.pid = self._child.pid
+        self._channel = Channel(self._socket)
 
-    async def connect(self) -> None:
-        self._reader, self._writer = await asyncio.open_connection(sock=self._socket, limit=_BUFFER)
+    def _close_output(self) -> None:
+        self._output.close()
+        self._errors.close()
 
     @property
     def alive(self) -> bool:
@@ -160,21 +171,65 @@ class _Worker:
     async def ask(self, request: bytes) -> ProcessOutcome:
         self._jobs += 1
         self._child.next_job()
+        self._errors.restart()
         self._output.restart()
-        assert self._writer is not None
+        self._output.target = self._errors.target = target = print_target.get()
         try:
-            self._writer.write(len(request).to_bytes(4, "big") + request)
-            await self._writer.drain()
-            reply = await self._reply()
-            outcome = msgspec.json.decode(reply[1:], type=ProcessOutcome)
-        except (asyncio.IncompleteReadError, OSError, ValueError):
+            await self._channel.send(request)
+            reply = await self._reply(target)
+            outcome = decoded(reply[1:])
+        except (EOFError, OSError, ValueError):
             outcome = ProcessOutcome(error=await self._lost())
         else:
             self._fit = reply[:1] != RETIRE
         self._output.catch_up()
+        self._errors.catch_up()
         return msgspec.structs.replace(
             outcome, output=self._output.text, output_bytes=self._output.total
         )
+
+    async def ask_each(self, given: JobsTogether, take: TakeOutcomes) -> None:
+        """See `Processes.run_each`."""
+        self._child.next_job()
+        self._errors.restart()
+        self._output.restart()
+        most = max(1, min(len(given.jobs), self._options.recycle_after - self._jobs))
+        target = print_target.get()
+        log = target.log if target is not None else None
+        pipes, numbers = (self._output, self._errors), given.numbers[:most]
+        together = Together(self._channel, pipes, numbers, log, self._frame_bytes)
+        self._together = together
+        together.listen()
+        try:
+            try:
+                await self._channel.send(given.request(most))
+            except OSError:
+                together.hear()  # it has ended; perhaps it said something before
+            while not together.over:
+                take(await together.outcomes(given.seconds))
+            take(await together.outcomes(None))
+        except BaseException:
+            together.cut()
+            raise
+        finally:
+            self._jobs += together.replies
+            self._child.began(together.ticks)
+            together.stop_listening()
+            self._together = None
+        await self._after(together, take)
+
+    async def _after(self, together: Together, take: TakeOutcomes) -> None:
+        if together.timed_out:
+            raise TimeoutError
+        if together.lost:
+            failure = ProcessOutcome(error=await self._lost())
+            self._output.catch_up()
+            self._errors.catch_up()
+            take([together.with_output(failure)])
+        elif together.cut_off:  # in the moment in which a job ended in time after all
+            await self.stop(with_descendants=True)
+        else:
+            self._fit = together.fit
 
     async def stop(self, *, with_descendants: bool = False) -> None:
         """May be called by several at once; each returns when the process is gone."""
@@ -183,17 +238,23 @@ class _Worker:
         await self._child.stop(grace, with_descendants=with_descendants)
         if not self._closed:
             self._closed = True
-            self._output.close()
-            if self._writer is not None:
-                self._writer.close()
-            self._socket.close()
+            if self._together is not None:  # its reader must be gone before the channel is
+                self._together.hear()
+                self._together.stop_listening()
+            self._close_output()
+            self._channel.close()
 
-    async def _reply(self) -> memoryview:
-        assert self._reader is not None
-        size = int.from_bytes(await self._reader.readexactly(4), "big")
-        if size > max(self._options.result_bytes, _SMALLEST_LIMIT) + 1:
-            raise ValueError("not written by the worker")  # the code found the channel
-        return memoryview(await self._reader.readexactly(size))
+    async def _reply(self, target: AttemptLog | PrintTarget | None) -> bytes:
+        """The answer; log records come before it."""
+        while True:
+            frame = await self._channel.frame(self._frame_bytes)
+            if frame[:1] != RECORD:
+                return frame
+            heard_record(frame, self._output, target)
+
+    @property
+    def _frame_bytes(self) -> int:
+        return max(self._options.result_bytes, _SMALLEST_LIMIT) + 9
 
     async def _lost(self) -> ProcessFailure:
         """Why there is no proper reply; afterwards the process is gone."""
@@ -220,10 +281,11 @@ class _Worker:
                     str(self._options.result_bytes),
                 ],
                 output=self._output.writer,
-                errors=self._output.writer,
+                errors=self._errors.writer,
                 env=self._options.isolation.variables(),
                 keep=(channel,),
                 user=self._options.isolation.user,
             )
         finally:
             self._output.started()
+            self._errors.started()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from anabranch.errors import InputError
@@ -26,6 +27,7 @@ from anabranch.work.loops.collections.port import (
     Item,
     Keyring,
     Keys,
+    NumberedItems,
     ShardRange,
 )
 from anabranch.work.loops.collections.queries import Queries
@@ -34,6 +36,8 @@ from anabranch.work.port import Performer
 from anabranch.work.values.payloads import PayloadPort, is_ref, load, place_in
 
 _NO_KEYS: Keyring = {}
+#: `Item._make` at the speed of C: loops have many of them.
+_item: Callable[[tuple[int, str, Any]], Item] = partial(tuple.__new__, Item)
 
 #: What may stand beside the key that names the kind.
 _OPTIONS: Mapping[str, frozenset[str]] = {
@@ -66,9 +70,10 @@ class Collections:
         self._payloads = payloads
         self._threads = Threads(threads)
         self._lists = Lists(payloads, chosen)
+        self._ranges = Ranges()
         self._sources: dict[str, CollectionSource] = {
             "list": self._lists,
-            "range": Ranges(),
+            "range": self._ranges,
             "jsonl": JsonLines(self._threads, chosen),
             "csv": Csv(self._threads, chosen),
             "parquet": Parquet(self._threads, chosen),
@@ -130,12 +135,20 @@ class Collections:
         if "auth" in descriptor:
             await look_up(descriptor, keyring)
         found = await source.items(descriptor, ShardRange(cursor, first, count), keyring)
-        items = [
-            Item(first + offset, key if keys is None else _key(keys, first + offset, item), item)
-            for offset, (key, item) in enumerate(found)
-        ]
-        _check_keys(items)
+        if keys is not None:
+            found = [(_key(keys, n, item), item) for n, (_, item) in enumerate(found, start=first)]
+        named = [key for key, _ in found]
+        numbers = range(first, first + len(found))
+        items = list(map(_item, zip(numbers, named, [item for _, item in found], strict=True)))
+        if len(set(named)) < len(named):
+            _say_which_are_the_same(items)
         return items
+
+    def numbered(self, descriptor: Descriptor, first: int, count: int) -> NumberedItems | None:
+        """The same for a range, without a look at each of them; None for any other."""
+        if descriptor.get(KIND) != "range":
+            return None
+        return self._ranges.numbered(descriptor, ShardRange(None, first, count))
 
     def _source(self, descriptor: Descriptor) -> CollectionSource:
         source = self._sources.get(str(descriptor.get(KIND)))
@@ -176,9 +189,7 @@ def _key(keys: Keys, index: int, item: Any) -> str:
         raise CollectionError(f"item {index:,}: {error.message}") from None
 
 
-def _check_keys(items: list[Item]) -> None:
-    if len({item.key for item in items}) == len(items):
-        return
+def _say_which_are_the_same(items: list[Item]) -> None:
     seen: dict[str, int] = {}
     for item in items:
         if item.key in seen:

@@ -17,7 +17,9 @@ from anabranch.work.loops.collections.port import (
     CollectionLimits,
     Descriptor,
     Indexed,
+    NumberedItems,
     ShardRange,
+    require_within,
 )
 from anabranch.work.loops.results import Loops, is_loop
 from anabranch.work.secrets.redaction import brief
@@ -114,9 +116,18 @@ class Ranges(Indexed):
         numbers = _numbers(descriptor)
         return max(0, -((numbers.start - numbers.stop) // numbers.step))
 
+    def numbered(self, descriptor: Descriptor, shard: ShardRange) -> NumberedItems:
+        """The items of the shard with their natural keys."""
+        first, count = shard.first, shard.count
+        numbers = _numbers(descriptor)[first : first + count]
+        if first < 0 or len(numbers) != count:
+            require_within(descriptor, self.size(descriptor), shard)
+        return NumberedItems(first, numbers)
+
     async def _read(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
         numbers = _numbers(descriptor)[shard.first : shard.first + shard.count]
-        return [(str(shard.first + offset), number) for offset, number in enumerate(numbers)]
+        names = map(str, range(shard.first, shard.first + len(numbers)))
+        return list(zip(names, numbers, strict=True))
 
 
 class ResultsOf(Indexed):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 import msgspec
 
@@ -36,6 +36,33 @@ class Item(NamedTuple):
     number: int  # the index, which the name of a method forbids to be called so
     key: str
     item: Any
+
+
+class NumberedItems(Sequence[Item]):
+    """The items of a range: made when they are looked at, for loops have many of them."""
+
+    def __init__(self, first: int, values: range) -> None:
+        self.first = first
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Item]:
+        for number, value in enumerate(self.values, start=self.first):
+            yield Item(number, str(number), value)
+
+    @overload
+    def __getitem__(self, at: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Item]: ...
+
+    def __getitem__(self, at: int | slice) -> Item | Sequence[Item]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        number = range(self.first, self.first + len(self.values))[at]
+        return Item(number, str(number), self.values[at])
 
 
 class ShardRange(msgspec.Struct, frozen=True, array_like=True):
@@ -96,7 +123,7 @@ class Indexed(ABC):
     async def items(
         self, descriptor: Descriptor, shard: ShardRange, _ring: Keyring
     ) -> list[tuple[str, Any]]:
-        _within(descriptor, self.size(descriptor), shard)
+        require_within(descriptor, self.size(descriptor), shard)
         return await self._read(descriptor, shard)
 
     @abstractmethod
@@ -152,7 +179,7 @@ def _cut_by_number(size: int, cursor: Cursor | None, count: int, shards: int) ->
     return Cuts(made, None if end else {"at": at}, end)
 
 
-def _within(descriptor: Descriptor, size: int, shard: ShardRange) -> None:
+def require_within(descriptor: Descriptor, size: int, shard: ShardRange) -> None:
     if shard.first < 0 or shard.first + shard.count > size:
         last = shard.first + shard.count
         what = descriptor[KIND]
