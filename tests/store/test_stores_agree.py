@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from anabranch.errors import AnabranchError
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Definition, HeadFilter, Store
+from anabranch.store.record_ports import NamedRecord, RecordChange
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.store.stream_ports import StreamCommit, StreamFilter, Streams
 from anabranch.testing.store_suite.samples import NOW, a_commit, sha256
@@ -28,6 +29,7 @@ STEPS = 3000
 RUNS = [f"r{n:03}" for n in range(150)]
 STATUSES = ["running", "waiting", "done"]
 LABELS: list[dict[str, str]] = [{}, {"a": "1"}, {"a": "2", "b'\"\\": "ü☃"}]
+NAMES = ["order", 'refund "☃"\n\\', "order", "order", "order"]
 
 EXPECTED = {
     ("commit", "done"),
@@ -48,7 +50,14 @@ EXPECTED = {
     ("statistics", "found"),
     *((name, kind) for name in ("head", "read", "heads", "unfinished", "due", "definition")
       for kind in ("found", "nothing")),
-    *((name, kind) for name in ("payload", "unanswered", "message", "owned", "read_many")
+    ("put_record", "found"),
+    ("put_record", "nothing"),
+    ("put_records", "malformed"),
+    ("put_records", "found"),
+    ("drop_record", "found"),
+    ("drop_record", "nothing"),
+    *((name, kind) for name in ("payload", "unanswered", "message", "owned", "read_many",
+                                "records", "due_records", "run_history", "run_slots")
       for kind in ("found", "nothing")),
 }  # fmt: skip
 
@@ -110,14 +119,19 @@ class Caller:
         changes: dict[str, Any] = {
             "status": self.dice.choice(STATUSES),
             "next_wake": self.dice.choice([None, *range(5)]),
-            "labels": self.dice.choice(LABELS),
+            "labels": LABELS[self._of_birth(run) % len(LABELS)],
             "finished": self.dice.random() < 0.04,
-            "name": self.dice.choice(["order", "refund"]),
+            "name": NAMES[self._of_birth(run) % len(NAMES)],
             "parent": RUNS[0] if run < RUNS[70] and run[-1] == "5" else None,
             "created_at": NOW + int(run[-1]) // 3 + (self.dice.random() < 0.03),
+            "updated_at": NOW + 10 + self.dice.randrange(50),
         }
         snapshot = b"s%d" % last if self.dice.random() < 0.2 else None
         return a_commit(run, last, count, snapshot=snapshot, **changes)
+
+    def _of_birth(self, run: str) -> int:
+        """The same for all commits of a run, most of the time: a run keeps its name and labels."""
+        return int(run[1:]) + (self.dice.random() < 0.02)
 
     def _some(self, values: list[Any], chance: float) -> list[Any]:
         return [value for value in values if self.dice.random() < chance]
@@ -147,6 +161,21 @@ class Caller:
             limit=pick([0, 3, 50]),
         )
         return lambda store: store.heads(wanted)
+
+    def draw_run_history(self) -> Call:
+        since, width = NOW + self.dice.randrange(-5, 8), self.dice.choice([1, 2, 7, 1000])
+
+        def history(store: Store) -> Any:
+            found = store.run_history(since, width)
+            return [dict(found.slots), found.definitions] if found.definitions else []
+
+        return history
+
+    def draw_run_slots(self) -> Call:
+        after, width = NOW + self.dice.randrange(-5, 8), self.dice.choice([1, 2, 7, 1000])
+        statuses = self._some(STATUSES, 0.3)
+        wanted = HeadFilter(created_after=after, statuses=statuses)
+        return lambda store: dict(store.run_slots(wanted, width))
 
     def draw_unfinished(self) -> Call:
         after, limit = self.dice.choice(["", *RUNS]), self.dice.choice([0, 2, 50])
@@ -188,6 +217,39 @@ class Caller:
     def draw_message(self) -> Call:
         message_id = self.dice.randrange(100)
         return lambda store: store.message(message_id)
+
+    def _change(self) -> RecordChange:
+        name = self.dice.choice("abcdefgh")
+        record = NamedRecord(
+            family=self.dice.choice(["schedule", "alias"]),
+            name=name,
+            body=b'{"drawn":%d}' % self.drawn,
+            due=self.dice.choice([None, *range(5)]),
+            updated_at=self.drawn,
+        )
+        known = self.model.record(record.family, name)
+        off = self.dice.choice([0, 0, 0, 1])
+        return RecordChange(record, (known.version if known else 0) + off)
+
+    def draw_put_record(self) -> Call:
+        change = self._change()
+        return lambda store: store.put_record(change.record, change.seen)
+
+    def draw_put_records(self) -> Call:
+        changes = [self._change() for _ in range(self.dice.choice([0, 1, 2, 4]))]
+        return lambda store: store.put_records(changes)
+
+    def draw_records(self) -> Call:
+        after, limit = self.dice.choice(["", "c"]), self.dice.choice([0, 2, 50])
+        return lambda store: store.records("schedule", after, limit)
+
+    def draw_due_records(self) -> Call:
+        now, limit = self.dice.randrange(-1, 5), self.dice.choice([0, 2, 50])
+        return lambda store: store.due_records("schedule", now, limit)
+
+    def draw_drop_record(self) -> Call:
+        change = self._change()
+        return lambda store: store.drop_record("alias", change.record.name, change.seen)
 
     def draw_changed(self) -> Call:
         return lambda store: store.changed()

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
 from anabranch.errors import Conflict, StoreError, UnusableStore
-from anabranch.store.ports import Commit, Head
+from anabranch.store.ports import Commit, Head, Hold
 from anabranch.store.stream_ports import StreamCard, StreamCommit
 
 
@@ -33,10 +33,16 @@ def refusal(head: Head | None, commit: Commit) -> StoreError | None:
             f"run {run} ends at event {stored}, but the commit follows event {expected}: "
             "another writer was first; nothing was written"
         )
-    if head is not None and birth(head) != birth(new):
+    if head is not None and not (
+        head.created_at == new.created_at
+        and head.parent == new.parent
+        and head.origin == new.origin
+        and head.name == new.name
+        and head.labels == new.labels
+    ):
         return StoreError(
-            f"the commit changes when or by whom run {run} was created, which never changes; "
-            "nothing was written",
+            f"the commit changes when or by whom run {run} was created, its name or its labels, "
+            "which never change; nothing was written",
             code="malformed_commit",
         )
     return None
@@ -103,11 +109,6 @@ def no_streams() -> StoreError:
     )
 
 
-def birth(head: Head) -> tuple[int, str | None, str | None]:
-    """What a run is created with and keeps."""
-    return head.created_at, head.parent, head.origin
-
-
 def answer_refusal(message_id: int, known: bool) -> Conflict:
     if known:
         why = f"message {message_id} has been answered already: another engine was first"
@@ -135,3 +136,40 @@ def checked_payload(sha256: str, content: bytes) -> bytes:
             "Restore it from a backup."
         )
     return content
+
+
+SCOPES = 5  # of holds: a run has at most so many on one payload
+
+
+def whole_hashes(holds: Sequence[Hold], limit: int) -> list[Hold]:
+    """A page of holds in order of their hashes, without the last hash where it may go on."""
+    most = max(limit, SCOPES)
+    if len(holds) <= most:
+        return list(holds)
+    return [hold for hold in holds[:most] if hold.sha256 != holds[most].sha256]
+
+
+def token_exists(token_id: str) -> Conflict:
+    return Conflict(f"there is a token {token_id} already; nothing was written")
+
+
+def credential_exists(name: str) -> Conflict:
+    return Conflict(
+        f"there is a credential {name!r} already; nothing was written. `anabranch credential "
+        f"rotate {name}` gives it another value"
+    )
+
+
+def hook_exists(hook_id: str) -> Conflict:
+    return Conflict(f"there is a webhook {hook_id} already; nothing was written")
+
+
+def version_exists(path: str, version: int) -> Conflict:
+    return Conflict(
+        f"another caller has just registered version {version} of {path!r}; nothing was "
+        "written: register it again"
+    )
+
+
+def log_conflict() -> Conflict:
+    return Conflict("another writer has written logs of this run; nothing was written")

@@ -14,9 +14,9 @@ from typing import Protocol
 import msgspec
 
 PARTITION_LOST = "partition_lost"
-#: What other servers are told of: rows of the log, messages to runs, who owns what.
-LOG, MAIL, SERVERS = "log", "mail", "servers"
-ALL_NEWS = frozenset((LOG, MAIL, SERVERS))
+#: What other servers are told of: rows of the log, messages to runs, who owns what, records.
+LOG, MAIL, SERVERS, RECORDS = "log", "mail", "servers", "records"
+ALL_NEWS = frozenset((LOG, MAIL, SERVERS, RECORDS))
 
 
 class Owned(msgspec.Struct):
@@ -142,7 +142,8 @@ class Cluster(Protocol):
 
     def claim(self, most: int) -> Collection[int]:
         """Take up to so many partitions that no server with a good lease owns. Servers whose lease
-        has ended are removed."""
+        has ended are removed. A server that the others have removed meanwhile gets none: it would
+        own anew what it has in memory as it was before."""
         ...
 
     def hand_over(self, partitions: Collection[int]) -> None:
@@ -180,7 +181,7 @@ class Cluster(Protocol):
 
     def listen(self, heard: Callable[[Collection[str]], None]) -> Callable[[], None]:
         """Call `heard`, from any thread, with what another server may have written (`LOG`, `MAIL`,
-        `SERVERS`); returns how to stop.
+        `SERVERS`, `RECORDS`); returns how to stop.
 
         Notifications can be lost: they make a look at the store sooner, never unnecessary.
         """

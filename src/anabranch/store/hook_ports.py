@@ -19,6 +19,8 @@ import msgspec
 
 from anabranch.literals import DeliveryState
 
+INTERNAL = "trigger:"  # how the url of such a hook begins
+
 
 class Entry(msgspec.Struct, frozen=True):
     """One row of the log, seen among those of all runs."""
@@ -44,6 +46,11 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     created_at: int = 0
     cursor: int = 0  # position of the last row looked at; in partition 0, where there are more
+
+    @property
+    def internal(self) -> bool:
+        """Whether it is that of a trigger, which the engine itself takes the deliveries of."""
+        return self.url.startswith(INTERNAL)
 
 
 class WebhookDelivery(msgspec.Struct, frozen=True, kw_only=True):

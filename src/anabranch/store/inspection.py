@@ -14,6 +14,7 @@ import msgspec
 from anabranch.store.credential_ports import StoredCredential
 from anabranch.store.hook_ports import Hook
 from anabranch.store.ports import Definition, Head, Message, Record, StateSnapshot
+from anabranch.store.record_ports import NamedRecord
 from anabranch.store.stream_ports import StreamCard, StreamEvents
 
 #: Called now and then while the database is busy; may raise to give up.
@@ -78,6 +79,9 @@ class Inspection(Protocol):
 
     def cardless_streams(self, limit: int) -> list[str]:
         """Streams of events that have no card."""
+
+    def named_records(self) -> Iterator[NamedRecord]:
+        """Those of every family."""
 
     def disagreements(self, limit: int) -> list[Disagreement]:
         """Where tables contradict each other: partitions and numbers, cursors, counters."""

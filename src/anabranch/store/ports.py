@@ -16,20 +16,23 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from anabranch.store.access_ports import Access
+from anabranch.store.admission_ports import Admissions
 from anabranch.store.catalog_ports import CatalogStore
 from anabranch.store.cluster_ports import Cluster
 from anabranch.store.credential_ports import CredentialStore
 from anabranch.store.grant_ports import Grants
 from anabranch.store.hook_ports import Feed, Hooks
+from anabranch.store.record_ports import Records
 from anabranch.store.stream_ports import StreamCommit, Streams
+from anabranch.store.work_log_ports import WorkLogs
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The index card of a run."""
 
     run: str
     definition: str  # fingerprint of the definition it runs
-    name: str
+    name: str  # like its labels the same from its first commit to its last
     dialect: str
     status: str
     seq: int  # sequence number of the last recorded event
@@ -41,10 +44,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     origin: str | None = None  # the run this one redrives
     finished: bool = False
     damage: str = ""  # what of the stored row cannot be read; never written
-    problems: int = 0  # step runs that ended badly, and nothing took care of it
+    problems: int = 0  # step runs that did not end as they should: `kernel.summary.problems_of`
+    reason: str = ""  # its problem, or what it waits for, in one line: `kernel.reason`
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
+class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One run's part of a turn: the events `head.seq - count + 1 … head.seq`, made at `at`."""
 
     head: Head
@@ -54,7 +58,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: bytes | None = None  # the state after these events; replaces an older one
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """One row of the log: `count` events, the first of which has number `first_seq`."""
 
     first_seq: int
@@ -164,12 +168,32 @@ class HeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     labels: Mapping[str, str] = {}
     run_prefix: str = ""
+    #: Words. Each must be part of the id, the name, a label (`key=value`) or the reason of a run;
+    #: A to Z are the same as a to z.
+    search: str = ""
     parent: str | None = None
     before: tuple[int, str] | None = None  # (created_at, run) of the last one already seen
     ended_before: int | None = None  # only finished runs, last touched before that
     created_after: int | None = None  # only runs begun at that instant or later
     created_before: int | None = None  # only runs begun before that instant
     limit: int = 50
+
+
+class DefinitionRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs of definitions of one name. Of those that have ended, half took `p50_ms` at most, and
+    nineteen of twenty `p95_ms`; None where none has."""
+
+    name: str
+    statuses: Mapping[str, int]  # status → how many
+    p50_ms: int | None = None
+    p95_ms: int | None = None
+
+
+class RunHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs that began since an instant, counted."""
+
+    slots: Mapping[tuple[int, str], int]  # (created_at // width, status) → how many
+    definitions: Sequence[DefinitionRuns]  # in the order of their names
 
 
 class Journal(Protocol):
@@ -199,11 +223,30 @@ class Heads(Protocol):
 
     def heads(self, wanted: HeadFilter) -> list[Head]: ...
 
+    def runs_known(self, runs: Sequence[str]) -> Mapping[str, bool]:
+        """Of those of these runs that are here, whether they have finished."""
+
     def unfinished(
         self, after: str = "", limit: int = 1000, partitions: Collection[int] | None = None
     ) -> list[Head]:
         """Heads of unfinished runs in order of run id, for recovery in pages; with `partitions`
         only those of a shared store that are in these."""
+
+    def redriven(self, runs: Sequence[str]) -> set[str]:
+        """Those of these runs that an unfinished one redrives."""
+
+    def run_slots(self, wanted: HeadFilter, width: int) -> Mapping[tuple[int, str], int]:
+        """How many of the runs that the filter finds began in which slot of so many milliseconds
+        (`created_at // width`), by status; `before` and `limit` of the filter do not count."""
+
+    def run_history(self, since: int, width: int) -> RunHistory:
+        """All runs that began at that instant or later."""
+
+    def unfinished_counts(self) -> Mapping[str, int]:
+        """status → how many runs that have not ended (served by an index)."""
+
+    def waiting_longest(self, limit: int) -> list[Head]:
+        """Unfinished runs that wait for something, those first that have not moved for longest."""
 
     def due(self, now: int, limit: int = 1000) -> list[Head]:
         """Unfinished runs with `next_wake <= now`, earliest first (served by an index)."""
@@ -231,6 +274,10 @@ class Payloads(Protocol):
 
     def holds_payload(self, sha256: str, runs: Sequence[str]) -> bool:
         """Whether one of these runs has a hold on it; the run "" stands for what is permanent."""
+
+    def held(self, run: str, after: str = "", limit: int = 1000) -> list[Hold]:
+        """The holds of a run on payloads with a hash above `after`, in order, in pages of whole
+        hashes: a hash whose holds would not fit is left to the next page."""
 
 
 class Retention(Protocol):
@@ -292,7 +339,7 @@ class MailboxStore(Protocol):
 
 class Store(
     Journal, Heads, Definitions, Payloads, Retention, Seals, SessionNumbers, Grants, MailboxStore,
-    Feed, Hooks, Access, CredentialStore, CatalogStore, Protocol,
+    Feed, Hooks, Access, CredentialStore, CatalogStore, WorkLogs, Records, Admissions, Protocol,
 ):  # fmt: skip
     #: Where several servers share the store: the partitions, and who owns them.
     cluster: Cluster | None

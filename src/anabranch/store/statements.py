@@ -1,4 +1,5 @@
-"""Finds the SQL that ships beside this file: named statements and numbered migrations.
+"""Finds the SQL that ships beside this file: named statements and numbered migrations; and says now
+and then how far a migration is.
 
 A statement starts with a line `-- name: x`. A migration is a file `0001_what_it_does.sql`; the
 numbers run from 1 without gaps. Each database has its own folder in `sql/` and `migrations/`.
@@ -6,11 +7,16 @@ numbers run from 1 without gaps. Each database has its own folder in `sql/` and 
 
 from __future__ import annotations
 
+import logging
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
+EVERY_SECONDS = 5.0
+
+log = logging.getLogger("anabranch.store")
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 
 
@@ -47,3 +53,22 @@ def positional(statement: str, order: Sequence[str]) -> str:
     if parameters(statement) != list(order):
         raise ValueError(f"statement takes {parameters(statement)}, not {list(order)}")
     return _PARAMETER.sub("?", statement)
+
+
+class Progress:
+    """What a migration that takes long says meanwhile, so that nobody takes it for a hang."""
+
+    def __init__(self, shown: str, version: int, wanted: int) -> None:
+        self.runs = 0  # whose labels were read
+        self._what = (
+            f"store {shown}: its schema is being brought from version {version} to {wanted}"
+        )
+        self._began = self._told = time.monotonic()
+
+    def tell(self) -> None:
+        """Called often; says something every few seconds."""
+        now = time.monotonic()
+        if now - self._told >= EVERY_SECONDS:
+            self._told = now
+            seconds = now - self._began
+            log.warning("%s, for %.0f s so far, %d labelled runs", self._what, seconds, self.runs)

@@ -190,7 +190,7 @@ def test_a_database_without_rights(people: PostgresServer) -> None:
     assert "USAGE on schema anabranch" in message
     people.sql("GRANT USAGE ON SCHEMA anabranch TO nobody", database="closed")
     message = refused(lambda: PostgresStore(empty), "store_rights")
-    assert "on audit" in message
+    assert "on admissions" in message
     assert "and more" in message
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from anabranch.errors import StoreError
+from anabranch.errors import Conflict, StoreError
 from anabranch.store.cluster_ports import SharedSession
 from anabranch.store.ports import Batch
+from anabranch.store.postgres.cluster import PostgresCluster
 from anabranch.store.postgres.store import PostgresStore
-from anabranch.testing.store_suite.samples import NOW, a_commit
+from anabranch.testing.store_suite.samples import NOW, a_commit, refused
 
 Opened = Callable[[], PostgresStore]
 _names = count(1)
@@ -67,6 +68,54 @@ def test_a_server_whose_partitions_were_taken_has_lost_all_of_them(opened: Opene
     assert len(two.cluster.claim(2)) == 2
     assert not one.extend_lease(600.0)
     assert len(two.cluster.claim(4)) == 2
+
+
+def test_a_server_that_was_removed_gets_no_partition_before_it_joins_again(opened: Opened) -> None:
+    """It was stopped between a look at its lease and its claim, and has in memory what its runs
+    were before."""
+    one, two = opened(), opened()
+    one.cluster.join("one", "", SHORT)
+    one.cluster.claim(4)
+    believed = dict(one.cluster.owned)
+    until_ended(two)
+    two.cluster.join("two", "", 600.0)
+    two.cluster.claim(4)
+    two.commit(Batch(commits=[a_commit("run", 1)]))
+    two.cluster.leave()
+    assert one.cluster.claim(4) == []
+    assert one.cluster.owned == believed
+    with refused(Conflict, "does not own partition"):
+        one.commit(Batch(commits=[a_commit("run", 1)]))
+    one.cluster.join("one", "", 600.0)
+    assert one.cluster.claim(4) == [0, 1, 2, 3]
+
+
+def test_servers_whose_leases_have_all_ended_can_claim_at_once(opened: Opened) -> None:
+    """Each would remove the others, and none waits for another: what is left is owned by one."""
+    servers = [opened().cluster for _ in range(4)]
+    for at, one in enumerate(servers):
+        one.join(str(at), "", SHORT)
+    errors: list[Exception] = []
+
+    def claims(one: PostgresCluster) -> None:
+        try:
+            for _ in range(50):
+                one.join("", "", 0.0)
+                one.claim(4)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=claims, args=[one]) for one in servers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    claimed = [partition for one in servers for partition in one.owned]
+    records = {each.partition: each.owner for each in servers[0].partition_records()}
+    owners = {one.server: set(one.owned) for one in servers}
+    assert claimed
+    assert all(at in owners[owner] for at, owner in records.items() if owner is not None)
 
 
 def test_a_claim_whose_answer_was_lost_is_found_again(opened: Opened) -> None:

@@ -12,7 +12,7 @@ from anabranch import Engine, Toolbox
 from anabranch.errors import StoreError, UnusableStore
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
-from anabranch.store.ports import Batch
+from anabranch.store.ports import Batch, HeadFilter
 from anabranch.store.postgres import schema
 from anabranch.store.postgres.store import PostgresStore
 from anabranch.testing.store_suite.samples import a_commit
@@ -86,6 +86,33 @@ def test_a_migration_that_fails_changes_nothing(
     )
     PostgresStore(server.uri(schema="stays")).close()
     assert ("more", "n", "integer") in dump(server, "stays")
+
+
+def test_runs_of_an_older_store_are_found_by_label_once_it_is_upgraded(
+    server: PostgresServer,
+) -> None:
+    def found(label: str) -> list[str]:
+        heads = store.heads(HeadFilter(labels={"a": label}))
+        return [head.run for head in heads]
+
+    store = PostgresStore(server.uri(schema="labelled"), partitions=2)
+    commits = [a_commit("r1", 1, labels={"a": "b", "c": "d"}), a_commit("r2", 1)]
+    store.commit(Batch(commits=[*commits, a_commit("r3", 1, labels={"a": "b"})]))
+    store.close()
+    rows = "SELECT * FROM labelled.run_labels ORDER BY 1, 2, 3"
+    before = server.sql(rows)
+    server.sql(
+        "DROP TABLE labelled.run_labels",
+        "DROP INDEX labelled.heads_of_name",
+        "COMMENT ON SCHEMA labelled IS 'anabranch store, version 5'",
+    )
+    store = PostgresStore(server.uri(schema="labelled"))
+    try:
+        assert server.sql(rows) == before
+        assert found("b") == ["r3", "r1"]
+        assert found("x") == []
+    finally:
+        store.close()
 
 
 def test_a_newer_schema_is_refused_and_nothing_changes(server: PostgresServer) -> None:

@@ -14,7 +14,9 @@ from anabranch.errors import StoreInUse, UnusableStore
 from anabranch.store import statements
 from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite import file
-from anabranch.store.sqlite.file import APPLICATION_ID, MIGRATIONS, STATEMENTS, TABLES, migrate
+from anabranch.store.sqlite import migrate as migrating
+from anabranch.store.sqlite.file import MIGRATIONS, STATEMENTS, TABLES
+from anabranch.store.sqlite.migrate import APPLICATION_ID, migrate
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_suite.samples import a_batch, a_commit, a_head, refused
 from anabranch.testing.store_suite.streams import a_stream
@@ -141,6 +143,10 @@ def plan(statement: str, parameters: Mapping[str, Any] | None = None) -> str:
         ("move_stream", "USING INDEX sqlite_autoindex_streams_1 (stream=?)"),
         ("turn_stream", "USING INDEX sqlite_autoindex_streams_1 (stream=?)"),
         ("stream_events", "sqlite_autoindex_stream_events_1 (stream=? AND last_seq>?)"),
+        ("record", "USING PRIMARY KEY (family=? AND name=?)"),
+        ("records", "USING PRIMARY KEY (family=? AND name>?)"),
+        ("due_records", "USING INDEX named_records_due (family=? AND due<?)"),
+        ("change_records", "SEARCH named_records USING PRIMARY KEY (family=? AND name=?)"),
         ("open_streams", "USING INDEX streams_open (stream>?)"),
         ("stream_names", "USING COVERING INDEX sqlite_autoindex_streams_1 (stream>?)"),
         ("closed_streams", "USING INDEX streams_closed (family=? AND updated_at<?)"),
@@ -161,12 +167,65 @@ def test_a_hot_statement_is_served_by_its_index(name: str, uses: str) -> None:
         (["before"], "USING INDEX heads_newest ((created_at,run)<(?,?))"),
         (["statuses", "dialect", "labels"], "SCAN heads USING INDEX heads_newest"),
         (["parent"], "USING INDEX heads_children (parent=?)"),
+        (["parent", "name"], "USING INDEX heads_children (parent=?)"),
+        (["name"], "USING INDEX heads_of_name (name=?)"),
+        (["statuses", "name", "before"], "heads_of_name (name=? AND (created_at,run)<(?,?))"),
+        (["name", "created_after"], "USING INDEX heads_of_name (name=? AND created_at>?)"),
         (["run_prefix"], "USING INDEX sqlite_autoindex_heads_1 (run>? AND run<?)"),
     ],
 )
 def test_a_listing_is_served_by_the_best_index(conditions: list[str], uses: str) -> None:
     parts = ["list", *(f"list_{name}" for name in conditions), "list_order"]
-    assert uses in plan("\n".join(STATEMENTS[part] for part in parts))
+    found = plan("\n".join(STATEMENTS[part] for part in parts))
+    assert uses in found
+    assert "TEMP B-TREE" not in found or "run_prefix" in conditions
+
+
+@pytest.mark.parametrize("conditions", [["labels"], ["labels", "name", "before", "statuses"]])
+def test_a_listing_by_label_reads_its_runs_in_order(conditions: list[str]) -> None:
+    parts = ["labelled", *(f"list_{name}" for name in conditions), "labelled_order"]
+    found = plan("\n".join(STATEMENTS[part] for part in parts))
+    assert "SEARCH run_labels USING PRIMARY KEY (label=? AND labelled_at>?" in found
+    assert "SEARCH heads USING INDEX sqlite_autoindex_heads_1 (run=?)" in found
+    assert "TEMP B-TREE" not in found
+
+
+def test_labels_come_and_go_with_the_heads_of_runs(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        labels = {"tenant": "x", "": "\x00"}
+        store.commit(a_batch(a_commit("r1", 1, labels=labels), a_commit("r2", 1)))
+        store.commit(a_batch(a_commit("r3", 1, labels={"tenant": "x"}, finished=True)))
+        rows = "SELECT labelled_run FROM run_labels ORDER BY 1"
+        assert store._rows(rows, {}) == [("r1",), ("r1",), ("r3",)]
+        store.forget(["r1", "r2", "r3"])
+        assert store._rows(rows, {}) == [("r1",), ("r1",)]
+        store.commit(a_batch(a_commit("r1", 2, labels=labels, finished=True)))
+        assert store._rows(rows, {}) == [("r1",), ("r1",)]
+        store.forget(["r1"])
+        assert store._rows(rows, {}) == []
+
+
+def test_runs_of_an_older_file_are_found_by_label_once_it_is_upgraded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.db"
+    with closing(SqliteStore(path)) as store:
+        store.commit(a_batch(a_commit("r1", 1, labels={"a": "b", "c": "d"}), a_commit("r2", 1)))
+        store.commit(a_batch(a_commit("r3", 1, labels={"a": "b"})))
+        before = store._rows("SELECT * FROM run_labels", {})
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE run_labels")
+        db.execute("DROP INDEX heads_of_name")
+        db.execute("UPDATE heads SET labels = '{damaged}' WHERE run = 'r2'")
+        db.execute("PRAGMA user_version = 16")
+        db.commit()
+    monkeypatch.setattr(statements, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(migrating, "_STEPS_BETWEEN_CALLS", 1)
+    with closing(SqliteStore(path)) as store:
+        assert store._rows("SELECT * FROM run_labels", {}) == before
+        assert [head.run for head in store.heads(HeadFilter(labels={"a": "b"}))] == ["r3", "r1"]
+    assert f"store {path}: its schema is being brought from version 16 to" in caplog.text
+    assert "3 labelled runs" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -218,7 +277,7 @@ def test_the_schema_itself_refuses_what_would_break_an_invariant(tmp_path: Path)
 
 
 def test_every_statement_is_named_once_and_runs(tmp_path: Path) -> None:
-    fragments = {name for name in STATEMENTS if name.startswith("list_")}
+    fragments = {name for name in STATEMENTS if name.startswith("list_") or "_order" in name}
     for name, statement in STATEMENTS.items():
         if name not in fragments:
             assert plan(statement) or "INSERT" in statement, name

@@ -120,25 +120,29 @@ def test_reads_and_the_look_for_news_do_not_wait_for_a_commit_in_progress(tmp_pa
 
     def hold() -> int:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(HANG_SECONDS)
         return 0
 
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         store.commit(a_batch(a_commit("r1", 1)))
         store.changed()
+        with closing(SqliteStore(tmp_path / "store.db")) as other:
+            other.post("r1", b"{}", NOW)
         assert store._writer is not None
         store._writer.set_progress_handler(hold, 1)
         writer = threading.Thread(target=store.commit, args=(a_batch(a_commit("r1", 2)),))
         writer.start()
         try:
-            assert begun.wait(10)
+            assert begun.wait(HANG_SECONDS)
             assert store.head("r1") == a_head("r1", 1)
             assert len(store.read("r1")) == 1
-            assert store.changed(), "unsure while a commit is in progress, so the answer is yes"
+            assert not store.changed(), "nobody waits for the commit to learn this"
             assert writer.is_alive()
         finally:
             go_on.set()
             writer.join()
+        assert store.changed(), "what another one wrote is told at the next look"
+        assert not store.changed()
         assert store.head("r1") == a_head("r1", 2)
 
 

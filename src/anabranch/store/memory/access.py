@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from anabranch.errors import Conflict
 from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter, KeptAnswer
+from anabranch.store.checks import token_exists
 from anabranch.store.memory.part import MemoryPart
 
 
@@ -111,10 +111,6 @@ class MemoryAccess(MemoryPart):
     def _holds_key(self, claim: KeptAnswer) -> bool:
         known = self._kept.get((claim.actor, claim.key))
         return known is not None and known.holder == claim.holder and known.status is None
-
-
-def token_exists(token_id: str) -> Conflict:
-    return Conflict(f"there is a token {token_id} already; nothing was written")
 
 
 def _fits(entry: AuditEntry, wanted: AuditFilter) -> bool:

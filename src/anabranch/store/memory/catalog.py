@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from anabranch.errors import Conflict
 from anabranch.store.catalog_ports import CatalogEntry
+from anabranch.store.checks import version_exists
 from anabranch.store.memory.part import MemoryPart
 
 
@@ -49,10 +49,3 @@ class MemoryCatalog(MemoryPart):
         with self._open():
             found = [one for one in self._catalog.values() if one.path == path]
         return sorted(found, key=lambda one: -one.version)[: max(limit, 0)]
-
-
-def version_exists(path: str, version: int) -> Conflict:
-    return Conflict(
-        f"another caller has just registered version {version} of {path!r}; nothing was "
-        "written: register it again"
-    )

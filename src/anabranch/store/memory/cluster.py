@@ -165,6 +165,8 @@ class MemoryCluster:
 
     def claim(self, most: int) -> Collection[int]:
         shared = self._shared
+        if self.server not in shared.servers:
+            return []
         for name in [name for name in shared.servers if name != self.server]:
             if not shared.alive(name):
                 del shared.servers[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.errors import Conflict
+from anabranch.store.checks import credential_exists
 from anabranch.store.credential_ports import StoredCredential
 from anabranch.store.memory.part import MemoryPart
 
@@ -39,10 +39,3 @@ class MemoryCredentials(MemoryPart):
     def drop_credential(self, name: str) -> bool:
         with self._open():
             return self._credentials.pop(name, None) is not None
-
-
-def credential_exists(name: str) -> Conflict:
-    return Conflict(
-        f"there is a credential {name!r} already; nothing was written. `anabranch credential "
-        f"rotate {name}` gives it another value"
-    )

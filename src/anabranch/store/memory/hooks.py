@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from anabranch.errors import Conflict
+from anabranch.store.checks import hook_exists
 from anabranch.store.hook_ports import Backlog, DeliveryFilter, Entry, Hook, WebhookDelivery
 from anabranch.store.memory.part import MemoryPart
 
@@ -223,10 +223,6 @@ class MemoryHooks(MemoryPart):
             for _, key in gone:
                 del self._deliveries[key]
             return len(gone)
-
-
-def hook_exists(hook_id: str) -> Conflict:
-    return Conflict(f"there is a webhook {hook_id} already; nothing was written")
 
 
 def _fits(one: WebhookDelivery, wanted: DeliveryFilter) -> bool:

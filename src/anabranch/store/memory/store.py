@@ -7,38 +7,54 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from anabranch.errors import StoreInUse
-from anabranch.store.checks import answer_refusal, check_payloads, checked_payload, refusal
+from anabranch.store.checks import (
+    answer_refusal,
+    check_payloads,
+    checked_payload,
+    refusal,
+    whole_hashes,
+)
 from anabranch.store.cluster_ports import Cluster
 from anabranch.store.grant_ports import Grant
 from anabranch.store.memory.access import MemoryAccess
+from anabranch.store.memory.admissions import MemoryAdmissions
 from anabranch.store.memory.catalog import MemoryCatalog
 from anabranch.store.memory.credentials import MemoryCredentials
 from anabranch.store.memory.hooks import MemoryHooks
+from anabranch.store.memory.records import MemoryRecords
 from anabranch.store.memory.streams import MemoryStreams
+from anabranch.store.memory.work_logs import MemoryWorkLogs
 from anabranch.store.ports import (
     Batch,
     Commit,
     Definition,
     DefinitionCard,
     DefinitionFilter,
+    DefinitionRuns,
     Forgotten,
     Head,
     HeadFilter,
     Hold,
     Message,
     Record,
+    RunHistory,
     Space,
     StateSnapshot,
     Tail,
 )
 
 
-class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
+class MemoryStore(
+    MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess, MemoryWorkLogs, MemoryRecords,
+    MemoryAdmissions,
+):  # fmt: skip
     """One store per instance; two threads may use it, two processes cannot."""
 
     cluster: Cluster | None = None
@@ -141,6 +157,10 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
         found.sort(key=lambda head: (head.created_at, head.run), reverse=True)
         return found[: max(wanted.limit, 0)]
 
+    def runs_known(self, runs: Sequence[str]) -> Mapping[str, bool]:
+        with self._open():
+            return {run: self._heads[run].finished for run in runs if run in self._heads}
+
     def unfinished(
         self,
         after: str = "",
@@ -150,6 +170,37 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
         with self._open():
             found = [h for h in self._heads.values() if not h.finished and h.run > after]
         return sorted(found, key=lambda head: head.run)[: max(limit, 0)]
+
+    def redriven(self, runs: Sequence[str]) -> set[str]:
+        with self._open():
+            origins = {head.origin for head in self._heads.values() if not head.finished}
+        return {run for run in runs if run in origins}
+
+    def run_slots(self, wanted: HeadFilter, width: int) -> Mapping[tuple[int, str], int]:
+        asked = replace(wanted, before=None)
+        with self._open():
+            found = [head for head in self._heads.values() if _fits(head, asked)]
+        return Counter((head.created_at // width, head.status) for head in found)
+
+    def run_history(self, since: int, width: int) -> RunHistory:
+        with self._open():
+            found = [head for head in self._heads.values() if head.created_at >= since]
+        return RunHistory(
+            slots=Counter((head.created_at // width, head.status) for head in found),
+            definitions=[
+                _runs_of(name, [head for head in found if head.name == name])
+                for name in sorted({head.name for head in found})
+            ],
+        )
+
+    def unfinished_counts(self) -> Mapping[str, int]:
+        with self._open():
+            return Counter(head.status for head in self._heads.values() if not head.finished)
+
+    def waiting_longest(self, limit: int) -> list[Head]:
+        with self._open():
+            found = [h for h in self._heads.values() if not h.finished and _waits(h)]
+        return sorted(found, key=lambda head: (head.updated_at, head.run))[: max(limit, 0)]
 
     def due(self, now: int, limit: int = 1000) -> list[Head]:
         with self._open():
@@ -189,6 +240,11 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
             content = self._payloads.get(sha256)
         return None if content is None else checked_payload(sha256, content)
 
+    def held(self, run: str, after: str = "", limit: int = 1000) -> list[Hold]:
+        with self._open():
+            keys = sorted(key for key in self._holds if key[1] == run and key[0] > after)
+            return whole_hashes([Hold(*key, self._holds[key]) for key in keys], limit)
+
     def holds_payload(self, sha256: str, runs: Sequence[str]) -> bool:
         with self._open():
             return any(key[0] == sha256 and key[1] in runs for key in self._holds)
@@ -210,6 +266,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
             size = sum(map(len, payloads))
             size += sum(len(row.events) for run in gone for row in self._log.get(run, ()))
             size += sum(len(self._snapshots[run].state) for run in gone & self._snapshots.keys())
+            size += self._weight_of_logs(gone)
             if dry_run:
                 self._holds, self._payloads = before
                 return Forgotten(len(gone), len(payloads), size)
@@ -218,6 +275,8 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
                 self._log.pop(run, None)
                 self._snapshots.pop(run, None)
             self._unnote(gone)
+            self._forget_logs(gone)
+            self._forget_places(gone)
             for message in [m for m in self._mailbox.values() if m.run in gone]:
                 if message.answer is not None or not self.answered_by_others:
                     del self._mailbox[message.id]
@@ -375,12 +434,39 @@ def _fits(head: Head, wanted: HeadFilter) -> bool:
         and (wanted.name is None or head.name == wanted.name)
         and all(head.labels.get(key) == value for key, value in wanted.labels.items())
         and head.run.startswith(wanted.run_prefix)
+        and (not wanted.search or _has_words(head, wanted.search))
         and (wanted.parent is None or head.parent == wanted.parent)
         and (wanted.before is None or (head.created_at, head.run) < tuple(wanted.before))
         and (wanted.ended_before is None or _ended_before(head, wanted.ended_before))
         and (wanted.created_after is None or head.created_at >= wanted.created_after)
         and (wanted.created_before is None or head.created_at < wanted.created_before)
     )
+
+
+def _waits(head: Head) -> bool:
+    return bool(head.reason) or head.status in ("waiting", "paused", "queued")
+
+
+def _runs_of(name: str, heads: list[Head]) -> DefinitionRuns:
+    spans = sorted(head.updated_at - head.created_at for head in heads if head.finished)
+    half, most = (
+        next((span for n, span in enumerate(spans, 1) if n >= len(spans) * part), None)
+        for part in (Fraction(1, 2), Fraction(19, 20))
+    )
+    counts = Counter(head.status for head in heads)
+    return DefinitionRuns(name=name, statuses=counts, p50_ms=half, p95_ms=most)
+
+
+def _has_words(head: Head, search: str) -> bool:
+    labels = msgspec.json.encode(dict(head.labels)).decode() if head.labels else ""
+    lines = labels.strip('{}"').replace('":"', "=").replace('","', "\n")
+    text = _small("\n".join((head.run, head.name, head.reason, lines)))
+    return all(_small(word) in text for word in search.split())
+
+
+def _small(text: str) -> str:
+    """A to Z as a to z, and no other letter: as databases compare them."""
+    return text.encode().lower().decode()
 
 
 def _card(one: Definition) -> DefinitionCard:

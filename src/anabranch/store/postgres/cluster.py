@@ -223,6 +223,7 @@ class PostgresCluster:
     def claim(self, most: int) -> Collection[int]:
         with self._asking:
             known = msgspec.json.encode(list(self.owned)).decode()
+            self._ask("remove_others", id=self.server)
             rows = self._ask("claim", id=self.server, most=most, known=known)
             taken = {partition: Owned(epoch, number) for partition, epoch, number in rows}
             self.owned.update(taken)

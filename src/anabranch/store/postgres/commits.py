@@ -66,6 +66,8 @@ def parts_of(
     first = [Part("move_partitions", [(at, server, *move) for at, move in rows.moves.items()])]
     if fold.born:
         first.append(Part("create_heads", [(*row, partition_of[row[0]]) for row in fold.born]))
+    if fold.labelled:
+        first.append(Part("label_runs", fold.labelled))
     for name, heads in (("move_heads", fold.moved), ("finish_heads", fold.finished)):
         if heads:
             first.append(Part(name, [(*row, partition_of[row[_RUN]]) for row in heads]))

@@ -15,14 +15,17 @@ from anabranch.store.ports import Definition, Head, Message, Record, StateSnapsh
 from anabranch.store.postgres import schema
 from anabranch.store.postgres.address import read_address
 from anabranch.store.postgres.transfer import PostgresTables
+from anabranch.store.record_ports import NamedRecord
 from anabranch.store.relational.credentials import credential_of
 from anabranch.store.relational.hooks import hook_of
+from anabranch.store.relational.records import record_of
 from anabranch.store.relational.rows import definition_of, head_of, message_of
 from anabranch.store.relational.tables import DEFINITIONS, HEADS, PAYLOADS, TABLES
 from anabranch.store.stream_ports import StreamCard, StreamEvents
 
 RECORDS_AT_ONCE = 200
 _MAILBOX = next(table for table in TABLES if table.name == "mailbox")
+_RECORDS = next(table for table in TABLES if table.name == "named_records")
 _DISAGREEMENTS = ("places", "order", "cursors", "deliveries", "mailbox")
 
 
@@ -131,6 +134,10 @@ class PostgresInspection(PostgresTables):
 
     def cardless_streams(self, limit: int) -> list[str]:  # noqa: ARG002
         return []
+
+    def named_records(self) -> Iterator[NamedRecord]:
+        for row in self.rows(_RECORDS):
+            yield record_of(row)
 
     def disagreements(self, limit: int) -> list[Disagreement]:
         found = [Disagreement(*row) for row in self.named("inspect_partitions")]

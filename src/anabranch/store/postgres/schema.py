@@ -17,14 +17,16 @@ from anabranch.store.outages import MISSING
 from anabranch.store.postgres.address import Address
 from anabranch.store.postgres.connections import Plain
 from anabranch.store.postgres.errors import SETTING, translate
-from anabranch.store.statements import load_migrations
-from anabranch.store.unfinished_copy import COPYING, SOURCE, unfinished_copy
+from anabranch.store.relational.errors import COPYING, SOURCE, unfinished_copy
+from anabranch.store.relational.rows import LABEL_COLUMNS, label_rows, labels_in
+from anabranch.store.statements import Progress, load_migrations
 
 PARTITIONS = 128
 PARTITIONS_MAX = 4096
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")  # on every table
 _MARK = "anabranch store, version "  # of the schema, in its comment
 MIGRATIONS = load_migrations("postgres")
+LABELS = 6  # the version that has a table of the labels of runs
 
 
 def prepare(
@@ -91,13 +93,35 @@ def _migrate(db: Plain, address: Address, partitions: int) -> None:
         if version == -1:
             name = sql.Identifier(address.schema)
             db.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
+        db.execute("SET LOCAL statement_timeout = 0")  # an index of many rows takes its time
         for text in MIGRATIONS[max(version, 0) :]:
             db.execute(text)
+        if 0 < version < LABELS:
+            _fill_labels(db, Progress(address.shown, version, len(MIGRATIONS)))
         if version <= 0:
             _fill(db, partitions)
         mark = sql.Literal(f"{_MARK}{len(MIGRATIONS)}")
         name = sql.Identifier(address.schema)
         db.execute(sql.SQL("COMMENT ON SCHEMA {} IS {}").format(name, mark))
+
+
+def _fill_labels(db: Plain, progress: Progress) -> None:
+    """Of the runs that are there. Here and not in the database, which cannot read every label."""
+    page = (
+        "SELECT run, created_at, labels FROM heads WHERE labels <> '{}' AND run > %s "
+        "ORDER BY run LIMIT 10000"
+    )
+    into = f"COPY run_labels ({', '.join(LABEL_COLUMNS)}) FROM STDIN"
+    after = ""
+    while rows := db.execute(page, (after,)).fetchall():
+        with db.cursor().copy(into) as copy:
+            for run, created_at, labels in rows:
+                for row in label_rows(run, created_at, labels_in(labels)):
+                    copy.write_row(row)
+        after = rows[-1][0]
+        progress.runs += len(rows)
+        progress.tell()
+    db.execute("ANALYZE run_labels")
 
 
 def _fill(db: Plain, partitions: int) -> None:

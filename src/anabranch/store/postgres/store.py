@@ -20,11 +20,11 @@ import msgspec
 import psycopg
 
 from anabranch.errors import Conflict, StoreError, StoreInUse
-from anabranch.store.cluster_ports import LOG, MAIL, PARTITION_LOST, Owned
+from anabranch.store.cluster_ports import LOG, MAIL, PARTITION_LOST, RECORDS, Owned
 from anabranch.store.hook_ports import WebhookDelivery
 from anabranch.store.outages import AWAY, UNSURE, passes
 from anabranch.store.partition_moves import happened, taken_by_others
-from anabranch.store.ports import Batch, Forgotten, Head, Message, Space
+from anabranch.store.ports import Batch, Forgotten, Head, Message, RunHistory, Space
 from anabranch.store.postgres import commits, schema
 from anabranch.store.postgres.address import read_address
 from anabranch.store.postgres.cluster import PostgresCluster
@@ -39,6 +39,7 @@ from anabranch.store.postgres.notifications import Notifier
 from anabranch.store.postgres.one_statement import OneStatement
 from anabranch.store.relational.commits import Fold
 from anabranch.store.relational.connection import Connection, Row
+from anabranch.store.relational.history import history_of
 from anabranch.store.relational.hooks import delivery_of
 from anabranch.store.relational.rows import head_of, message_of
 from anabranch.store.relational.store import PAYLOADS, RelationalStore
@@ -268,6 +269,9 @@ class PostgresStore(RelationalStore):
                 raise before from error
             raise
 
+    def _records_written(self) -> None:
+        self._notifier.tell(RECORDS)
+
     def unanswered(self, limit: int = 100) -> list[Message]:
         owned = msgspec.json.encode(sorted(self.cluster.owned)).decode()
         given = {"limit": max(limit, 0), "owned": owned}
@@ -288,6 +292,13 @@ class PostgresStore(RelationalStore):
         rows = self._rows(self.sql["unfinished_in"], given)
         self.cluster.remember({row[0]: row[-1] for row in rows})
         return [head_of(row[:-1]) for row in rows]
+
+    def run_history(self, since: int, width: int) -> RunHistory:
+        given = {"since": since}
+        with self._view() as db:  # both of the same runs
+            counts = db.execute(self.sql["history_counts"], {**given, "width": width}).fetchall()
+            took = db.execute(self.sql["history_durations"], given).fetchall()
+        return history_of(counts, took)
 
     def due_deliveries(self, hook_id: str, now: int, limit: int) -> list[WebhookDelivery]:
         if not self.cluster.joined:

@@ -21,11 +21,11 @@ from anabranch.store.postgres.address import Address, identity_of, read_address
 from anabranch.store.postgres.connections import DRIVER_ERRORS, Plain, connect, in_driver_form
 from anabranch.store.postgres.errors import translate
 from anabranch.store.relational.connection import Row
+from anabranch.store.relational.errors import COPYING, CREATE, UNFINISHED_COPY
 from anabranch.store.relational.plan import Numbers
 from anabranch.store.relational.tables import LOG, Table, TableReader, fitting
 from anabranch.store.relational.transfer import Source, Target
 from anabranch.store.statements import load_statements
-from anabranch.store.unfinished_copy import COPYING, CREATE, UNFINISHED_COPY
 
 STATEMENTS = in_driver_form(load_statements("postgres"))
 

@@ -9,9 +9,9 @@ import msgspec
 
 from anabranch.errors import StoreError
 from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter, KeptAnswer
-from anabranch.store.memory.access import token_exists
+from anabranch.store.checks import token_exists
+from anabranch.store.relational.connection import RelationalPart
 from anabranch.store.relational.errors import CONSTRAINT
-from anabranch.store.relational.part import RelationalPart
 
 
 class RelationalAccess(RelationalPart):

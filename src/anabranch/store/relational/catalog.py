@@ -9,9 +9,9 @@ import msgspec
 
 from anabranch.errors import StoreError
 from anabranch.store.catalog_ports import CatalogEntry
-from anabranch.store.memory.catalog import version_exists
+from anabranch.store.checks import version_exists
+from anabranch.store.relational.connection import RelationalPart
 from anabranch.store.relational.errors import CONSTRAINT
-from anabranch.store.relational.part import RelationalPart
 
 
 class RelationalCatalog(RelationalPart):

@@ -15,16 +15,17 @@ from anabranch.errors import StoreError
 from anabranch.store.checks import answer_refusal, refusal, streams_refusal
 from anabranch.store.ports import Batch, Head, Message
 from anabranch.store.relational.connection import Row
+from anabranch.store.relational.rows import label_rows
 from anabranch.store.stream_ports import StreamCard
 
 #: The parameters of `create_head`, and of `move_head` and `finish_head`, in the order of the rows.
 BORN = (
     "run", "definition", "name", "dialect", "status", "seq", "created_at", "updated_at",
-    "next_wake", "labels", "parent", "origin", "finished", "problems",
+    "next_wake", "labels", "parent", "origin", "finished", "problems", "reason",
 )  # fmt: skip
 MOVED = (
-    "definition", "name", "dialect", "status", "seq", "updated_at", "next_wake", "labels",
-    "problems", "run", "expected", "created_at", "parent", "origin",
+    "definition", "dialect", "status", "seq", "updated_at", "next_wake", "problems", "reason",
+    "run", "expected", "name", "labels", "created_at", "parent", "origin",
 )  # fmt: skip
 
 
@@ -55,11 +56,14 @@ class Fold:
 
     def _sort(self, moves: dict[str, tuple[int, Head]]) -> None:
         self.born: list[Row] = []
+        self.labelled: list[Row] = []
         self.moved: list[Row] = []
         self.finished: list[Row] = []
         for expected, head in moves.values():
             if not expected:
                 self.born.append(_born(head))
+                if head.labels:
+                    self.labelled += label_rows(head.run, head.created_at, head.labels)
             elif head.finished:
                 self.finished.append(_moved(head, expected))
             else:
@@ -103,22 +107,24 @@ def _born(head: Head) -> Row:
         head.origin,
         head.finished,
         head.problems,
+        head.reason,
     )
 
 
 def _moved(head: Head, expected: int) -> Row:
     return (
         head.definition,
-        head.name,
         head.dialect,
         head.status,
         head.seq,
         head.updated_at,
         head.next_wake,
-        _labels(head),
         head.problems,
+        head.reason,
         head.run,
         expected,
+        head.name,
+        _labels(head),
         head.created_at,
         head.parent,
         head.origin,

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import StoreError
+from anabranch.store.checks import credential_exists
 from anabranch.store.credential_ports import StoredCredential
-from anabranch.store.memory.credentials import credential_exists
+from anabranch.store.relational.connection import RelationalPart
 from anabranch.store.relational.errors import CONSTRAINT
-from anabranch.store.relational.part import RelationalPart
 
 
 class RelationalCredentials(RelationalPart):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from anabranch.store.grant_ports import Grant
-from anabranch.store.relational.part import RelationalPart
+from anabranch.store.relational.connection import RelationalPart
 
 
 class RelationalGrants(RelationalPart):

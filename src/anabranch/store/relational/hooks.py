@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import StoreError
+from anabranch.store.checks import hook_exists
 from anabranch.store.hook_ports import Backlog, DeliveryFilter, Entry, Hook, WebhookDelivery
-from anabranch.store.memory.hooks import hook_exists
+from anabranch.store.relational.connection import RelationalPart
 from anabranch.store.relational.errors import CONSTRAINT
-from anabranch.store.relational.part import RelationalPart
 
 
 class RelationalHooks(RelationalPart):

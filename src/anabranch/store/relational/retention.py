@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from anabranch.store.ports import Batch, Forgotten, Hold
-from anabranch.store.relational.connection import Connection
+from anabranch.store.relational.connection import Connection, Row
+from anabranch.store.relational.rows import label_rows, labels_in
 
-_FORGET = ("forget_log", "forget_snapshots", "forget_messages", "forget_heads")
+_FORGET = (
+    *("forget_log", "forget_snapshots", "forget_messages", "forget_heads", "forget_work_logs"),
+    "forget_places",
+)
 
 Key = tuple[str, str, str]  # sha256, run, scope
 Statements = Mapping[str, str]
@@ -43,9 +48,18 @@ def forget(db: Connection, sql: Statements, runs: Sequence[str]) -> Forgotten:
     gone = {"runs": _json(finished)}
     payloads, size = drop(db, sql, db.execute(sql["held_by"], gone).fetchall())
     size += sum(db.execute(sql["weight"], gone).fetchone())
+    size += db.execute(sql["weight_of_logs"], gone).fetchone()[0]
+    labelled = db.execute(sql["labels_of"], gone).fetchall()
+    db.executemany(sql["forget_label"], [each for row in labelled for each in _labels(row)])
     for name in _FORGET:
         db.execute(sql[name], gone)
     return Forgotten(len(finished), payloads, size)
+
+
+def _labels(row: Row) -> Iterator[dict[str, Any]]:
+    run, created_at, stored = row
+    for each in label_rows(run, created_at, labels_in(stored)):
+        yield dict(zip(("label", "labelled_at", "labelled_run"), each, strict=True))
 
 
 def _json(texts: Iterable[str]) -> str:

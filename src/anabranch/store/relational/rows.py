@@ -1,8 +1,15 @@
-"""Rows of a relational store as the values they stand for, filters as the conditions they set."""
+"""Rows of a relational store as the values they stand for, filters as the conditions they set.
+
+`run_labels` has a row for each label of each run, in the order of lists: label, begin, run. A label
+is a number made of its key and value, so that a row is small and no label is too long for an index.
+Two labels with the same number do no harm: whoever finds a run by one asks for the label itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -10,6 +17,7 @@ import msgspec
 from anabranch.store.ports import Definition, DefinitionCard, Head, HeadFilter, Message
 from anabranch.store.relational.connection import Row
 
+LABEL_COLUMNS = ("label", "labelled_at", "labelled_run")
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -33,9 +41,19 @@ def conditions_of(wanted: HeadFilter) -> dict[str, dict[str, Any]]:
     return found
 
 
-def lenient_text(stored: bytes) -> str:
-    """A damaged text must not keep the rows around it from being read."""
-    return stored.decode("utf-8", "replace")
+def words_of(search: str) -> list[str]:
+    """A pattern of `LIKE` for each word of a search."""
+    patterns = []
+    for word in search.split():
+        for special in ("\\", "%", "_"):
+            word = word.replace(special, f"\\{special}")
+        patterns.append(f"%{word}%")
+    return patterns
+
+
+#: A damaged text must not keep the rows around it from being read. It is called for every text of
+#: every row, so it is no function of Python.
+lenient_text = partial(str, encoding="utf-8", errors="replace")
 
 
 def head_of(row: Row) -> Head:
@@ -60,7 +78,31 @@ def head_of(row: Row) -> Head:
         finished=bool(row[12]),
         damage=damage,
         problems=row[13],
+        reason=row[14],
     )
+
+
+def label_number(key: str, value: str) -> int:
+    """Stored: it must stay the same in every version."""
+    digest = blake2b(msgspec.json.encode([key, value]), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def label_numbers(labels: Mapping[str, str]) -> list[int]:
+    return sorted({label_number(key, value) for key, value in labels.items()})
+
+
+def label_rows(run: str, created_at: int, labels: Mapping[str, str]) -> list[Row]:
+    """The rows of a run, each once."""
+    return [(label, created_at, run) for label in label_numbers(labels)]
+
+
+def labels_in(stored: str) -> dict[str, str]:
+    """Those of a head; none where they cannot be read."""
+    try:
+        return _decode_labels(stored)
+    except ValueError:
+        return {}
 
 
 def definition_of(row: Row) -> Definition:

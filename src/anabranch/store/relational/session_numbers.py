@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.store.relational.part import RelationalPart
+from anabranch.store.relational.connection import RelationalPart
 
 
 class RelationalSessionNumbers(RelationalPart):

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import Conflict, StoreError
-from anabranch.store.checks import check_payloads, checked_payload, no_streams
+from anabranch.store.checks import SCOPES, check_payloads, checked_payload, no_streams, whole_hashes
 from anabranch.store.ports import (
     Batch,
     Definition,
@@ -22,7 +22,6 @@ from anabranch.store.ports import (
     DefinitionFilter,
     Forgotten,
     Head,
-    HeadFilter,
     Hold,
     Message,
     Record,
@@ -31,21 +30,24 @@ from anabranch.store.ports import (
 )
 from anabranch.store.relational import retention
 from anabranch.store.relational.access import RelationalAccess
+from anabranch.store.relational.admissions import RelationalAdmissions
 from anabranch.store.relational.catalog import RelationalCatalog
 from anabranch.store.relational.commits import Fold, explain
 from anabranch.store.relational.connection import Connection, Row
 from anabranch.store.relational.credentials import RelationalCredentials
 from anabranch.store.relational.errors import CONSTRAINT
 from anabranch.store.relational.grants import RelationalGrants
+from anabranch.store.relational.history import RelationalHistory
 from anabranch.store.relational.hooks import RelationalHooks
+from anabranch.store.relational.records import RelationalRecords
 from anabranch.store.relational.rows import (
     card_of,
-    conditions_of,
     definition_of,
     head_of,
     message_of,
 )
 from anabranch.store.relational.session_numbers import RelationalSessionNumbers
+from anabranch.store.relational.work_logs import RelationalWorkLogs
 from anabranch.store.stream_ports import Streams
 
 _RUNS_AT_ONCE = 2000
@@ -61,6 +63,10 @@ class RelationalStore(
     RelationalAccess,
     RelationalSessionNumbers,
     RelationalGrants,
+    RelationalWorkLogs,
+    RelationalRecords,
+    RelationalAdmissions,
+    RelationalHistory,
     ABC,
 ):
     sql: Mapping[str, str]
@@ -149,14 +155,13 @@ class RelationalStore(
         rows = self._rows(self.sql["head"], {"run": run})
         return head_of(rows[0]) if rows else None
 
-    def heads(self, wanted: HeadFilter) -> list[Head]:
-        conditions = conditions_of(wanted)
-        parts = [self.sql["list"], *(self.sql[f"list_{name}"] for name in conditions)]
-        parameters: dict[str, Any] = {"limit": max(wanted.limit, 0)}
-        for values in conditions.values():
-            parameters |= values
-        rows = self._rows("\n".join([*parts, self.sql["list_order"]]), parameters)
-        return [head_of(row) for row in rows]
+    def runs_known(self, runs: Sequence[str]) -> Mapping[str, bool]:
+        found: dict[str, bool] = {}
+        for start in range(0, len(runs), _RUNS_AT_ONCE):
+            some = msgspec.json.encode(list(runs[start : start + _RUNS_AT_ONCE])).decode()
+            rows = self._rows(self.sql["runs_known"], {"runs": some})
+            found.update((run, bool(finished)) for run, finished in rows)
+        return found
 
     def unfinished(
         self,
@@ -166,6 +171,10 @@ class RelationalStore(
     ) -> list[Head]:
         parameters = {"after": after, "limit": max(limit, 0)}
         return [head_of(row) for row in self._rows(self.sql["unfinished"], parameters)]
+
+    def redriven(self, runs: Sequence[str]) -> set[str]:
+        given = {"runs": msgspec.json.encode(sorted(set(runs))).decode()}
+        return {run for (run,) in self._rows(self.sql["redriven"], given)} if runs else set()
 
     def due(self, now: int, limit: int = 1000) -> list[Head]:
         parameters = {"now": now, "limit": max(limit, 0)}
@@ -211,6 +220,10 @@ class RelationalStore(
     def holds_payload(self, sha256: str, runs: Sequence[str]) -> bool:
         given = {"sha256": sha256, "runs": msgspec.json.encode(runs).decode()}
         return bool(self._rows(self.sql["holds_payload"], given))
+
+    def held(self, run: str, after: str = "", limit: int = 1000) -> list[Hold]:
+        given = {"run": run, "after": after, "limit": max(limit, SCOPES) + 1}
+        return whole_hashes([Hold(*row) for row in self._rows(self.sql["held"], given)], limit)
 
     # Retention
 

@@ -60,7 +60,7 @@ HEADS = _table(
     "heads",
     "run",
     "run definition name dialect status seq created_at updated_at next_wake labels parent origin "
-    "finished problems",
+    "finished problems reason",
     flags="finished",
     placed=True,
 )
@@ -84,6 +84,7 @@ TABLES = (
     PAYLOADS,
     _table("holds", "sha256 run scope", "sha256 run scope until"),
     HEADS,
+    _table("run_labels", "label labelled_at labelled_run", "label labelled_at labelled_run"),
     _table("snapshots", "run", "run seq state", large="state"),
     _table("sealed", "run key", "run key value", large="value"),
     _table(
@@ -134,6 +135,14 @@ TABLES = (
         "id rid scope grantee owner rights enc_dek expires_at is_owner ref_addr session",
         counter="id",
     ),
+    _table(
+        "work_logs",
+        "run number",
+        "run number job attempt step first_line lines start size at pieces",
+        large="pieces",
+    ),
+    _table("admissions", "run key", "run key run_limit when_full priority asked_at admitted_at"),
+    _table("named_records", "family name", "family name version body due updated_at", large="body"),
 )
 EVERY_TABLE = (*TABLES, LOG)
 STREAMS = _table(

@@ -16,6 +16,7 @@ from anabranch.store.sqlite.file import STATEMENTS
 from anabranch.store.statements import positional
 
 _CREATE = positional(STATEMENTS["create_head"], BORN)
+_LABEL = positional(STATEMENTS["label_run"], ("label", "labelled_at", "labelled_run"))
 _MOVE = positional(STATEMENTS["move_head"], MOVED)
 _FINISH = positional(STATEMENTS["finish_head"], MOVED)
 _APPEND = positional(STATEMENTS["append_record"], ("run", "last_seq", "count", "at", "events"))
@@ -41,6 +42,7 @@ def write(db: sqlite3.Connection, fold: Fold, batch: Batch) -> bool:
     if batch.streams and not streams.write(db, batch.streams):
         return False
     for statement, rows in (
+        (_LABEL, fold.labelled),
         (_APPEND, fold.records),
         (_SNAPSHOT, list(fold.snapshots.values())),
         (_PAYLOAD, list(batch.payloads.items())),

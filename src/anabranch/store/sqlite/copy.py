@@ -21,7 +21,6 @@ import msgspec
 from anabranch.errors import InputError, StoreError, StoreInUse, UnusableStore
 from anabranch.store.private_file import PRIVATE
 from anabranch.store.sqlite.file import (
-    APPLICATION_ID,
     Ownership,
     lock_of,
     open_reader,
@@ -30,6 +29,7 @@ from anabranch.store.sqlite.file import (
     schema_of,
 )
 from anabranch.store.sqlite.held_file import hold, size_of
+from anabranch.store.sqlite.migrate import APPLICATION_ID
 
 PAGES_AT_ONCE = 1024
 SIDE_FILES = ("-wal", "-shm", "-journal")

@@ -10,24 +10,25 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from anabranch.errors import StoreError, StoreInUse, UnusableStore
+from anabranch.store.relational.errors import COPYING, SOURCE, unfinished_copy
 from anabranch.store.sqlite.errors import translate
 from anabranch.store.sqlite.file_lock import FileLock
 from anabranch.store.sqlite.held_file import HeldFile, hold
+from anabranch.store.sqlite.migrate import APPLICATION_ID, migrate, pragma
 from anabranch.store.statements import load_migrations, load_statements
-from anabranch.store.unfinished_copy import COPYING, SOURCE, unfinished_copy
 
-APPLICATION_ID = 0x414E4142  # "ANAB", in the header of every file of ours
 BUSY_SECONDS = 10.0
 MIGRATIONS = load_migrations("sqlite")
 STATEMENTS = load_statements("sqlite")
 TABLES = frozenset(
     {"log", "heads", "snapshots", "definitions", "payloads", "mailbox", "sealed"}
     | {"tokens", "audit", "idempotency", "hooks", "deliveries"}
+    | {"work_logs", "run_labels"}
 )
 
 # A checkpoint costs some milliseconds and falls on one commit. At 4,000 pages (16 MB) that is one
@@ -62,7 +63,7 @@ class Ownership:
             self._file.release()
             raise StoreInUse(
                 f"{self._held.path} is in use by {NAMELESS}: stop that engine first, or send it "
-                "your request instead of starting a second one"
+                "your request instead of starting a second one (--server URL, if it serves)"
             )
 
     def release(self) -> None:
@@ -157,19 +158,6 @@ def wiping(db: sqlite3.Connection, sealing: bool, unsealing: bool) -> Iterator[N
                 raise
         finally:
             db.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
-
-
-def migrate(db: sqlite3.Connection, migrations: Sequence[str]) -> None:
-    """Apply what is missing, all of it or nothing; another process may have been faster."""
-    db.execute("BEGIN IMMEDIATE")
-    version = _pragma(db, "user_version")
-    for migration in migrations[version:]:
-        for statement in _statements(migration):
-            db.execute(statement)
-    if version < len(migrations):
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {len(migrations)}")
-    db.execute("COMMIT")
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -276,11 +264,11 @@ def _look_at_header(held: HeldFile) -> None:
 
 
 def _look_inside(db: sqlite3.Connection, path: Path) -> int:
-    version = _pragma(db, "user_version")
+    version = pragma(db, "user_version")
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if not version and not tables:
         return 0  # its creation was interrupted and has been rolled back
-    _check_identity(path, application=_pragma(db, "application_id"), version=version)
+    _check_identity(path, application=pragma(db, "application_id"), version=version)
     if COPYING in tables:
         (source,) = db.execute(SOURCE).fetchone() or ("another store",)
         raise unfinished_copy(str(path), str(source))
@@ -325,21 +313,4 @@ def _create_or_upgrade(path: Path) -> None:
     with closing(_connect(path, "rwc")) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of new files; see sqlite_space
-        migrate(db, MIGRATIONS)
-
-
-def _pragma(db: sqlite3.Connection, name: str) -> int:
-    (value,) = db.execute(f"PRAGMA {name}").fetchone()
-    return int(value)
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Each starts on a line of its own. (`executescript` would leave the transaction.)"""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-    if statement.strip():
-        raise ValueError(f"a migration ends inside a statement: {statement}")
+        migrate(db, MIGRATIONS, str(path))

@@ -19,7 +19,8 @@ from anabranch.errors import StoreError, StoreInUse
 from anabranch.store.private_file import mode_beside
 from anabranch.store_files import inode_of, protect, unprotect
 
-_TRIES = 20  # somebody who asks for the owner holds the lock for some microseconds
+_TRIES = 20  # an owner that ends lets go within these
+_TRIES_BESIDE_READERS = 6_000  # a process that asks for the owner may be preempted while it does
 _PAUSE_SECONDS = 0.005
 
 
@@ -35,12 +36,16 @@ class FileLock:
     def acquire(self, owner: str) -> None:
         if self._descriptor is not None:
             raise self._in_use()
-        for attempt in range(_TRIES):
-            if attempt:
-                time.sleep(_PAUSE_SECONDS)
+        owned = 0
+        for _ in range(_TRIES_BESIDE_READERS):
             if self._try():
                 self._sign(f"{owner} (pid {os.getpid()} on {socket.gethostname()})")
                 return
+            # Who asks for the owner shares the lock, an owner does not: only owners count.
+            owned += self.owner() is not None
+            if owned == _TRIES:
+                break
+            time.sleep(_PAUSE_SECONDS)
         raise self._in_use()
 
     def release(self) -> None:
@@ -103,7 +108,7 @@ class FileLock:
         store = self._path.with_suffix("")
         return StoreInUse(
             f"{store} is in use by {self.owner() or 'another process'}: stop that engine first, or "
-            "send it your request instead of starting a second one"
+            "send it your request instead of starting a second one (--server URL, if it serves)"
         )
 
 

@@ -16,9 +16,11 @@ from anabranch.store.hook_ports import Hook
 from anabranch.store.inspection import Disagreement, Tick
 from anabranch.store.ports import Definition, Head, Message, Record, StateSnapshot
 from anabranch.store.private_file import exposure
+from anabranch.store.record_ports import NamedRecord
 from anabranch.store.relational.connection import Row
 from anabranch.store.relational.credentials import credential_of
 from anabranch.store.relational.hooks import hook_of
+from anabranch.store.relational.records import record_of
 from anabranch.store.relational.rows import definition_of, head_of, lenient_text, message_of
 from anabranch.store.sqlite.file import STATEMENTS, open_reader, prepare, reporting
 from anabranch.store.sqlite.held_file import hold
@@ -169,6 +171,11 @@ class SqliteInspection:
         statement = STATEMENTS["inspect_cardless_streams"]
         with reporting(self.path):
             return [name for (name,) in self._db.execute(statement, {"limit": limit})]
+
+    def named_records(self) -> Iterator[NamedRecord]:
+        with reporting(self.path):
+            for row in self._db.execute(STATEMENTS["inspect_records"]):
+                yield record_of(row)
 
     def _in_pages(self, name: str) -> Iterator[Row]:
         """By rowid, in pages: what is read in between must not wait for an open cursor."""

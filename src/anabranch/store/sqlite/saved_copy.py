@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -48,6 +47,8 @@ def _require_room(db: sqlite3.Connection, folder: Path) -> None:
     ((pages,), (page,)) = (
         db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
     )
+    import shutil  # few copies are saved, and it loads all that compresses
+
     free = shutil.disk_usage(folder).free
     if pages * page > free:
         raise OSError(f"it needs {pages * page:,} bytes and {free:,} are free")

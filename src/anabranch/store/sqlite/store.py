@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock, get_ident
@@ -35,6 +35,7 @@ from anabranch.store.sqlite.file_watch import FileWatch
 from anabranch.store.sqlite.held_file import hold
 from anabranch.store.sqlite.saved_copy import save_copy
 from anabranch.store.sqlite.streams import SqliteStreams
+from anabranch.store.work_log_ports import LogRow, LogTrim
 
 Synchronous = Literal["FULL", "NORMAL"]
 
@@ -74,10 +75,14 @@ class SqliteStore(RelationalStore):
         self._watch = FileWatch(self._held)
         self._lock = Ownership(self._held)
         self.node_streams = SqliteStreams(self._rows, self._transaction)
+        self._synchronous = synchronous
         self._writing = Lock()
         self._reading = Lock()
         self._joining = 0  # the thread whose writes are one at present
+        self._log_thread = 0  # the one that writes what work printed
         self._seen_version = -1
+        self._found_version = -1  # by the last look; that of the last `changed` is the one above
+        self._look_wanted = False  # whoever writes at present looks for news afterwards
         self._closed = False
         self._acquired = False  # at some time
 
@@ -116,18 +121,23 @@ class SqliteStore(RelationalStore):
         db, lock = self._writer or self._reader, self._writing if self._writer else self._reading
         self._check_open()
         self._watch.look()
+        if lock.acquire(blocking=False):
+            try:
+                self._check_open()
+                self._look_for_news(db)
+            except _DRIVER_ERRORS as error:
+                raise translate(error, self._path) from error
+            finally:
+                lock.release()
+        else:  # a commit is in progress; nobody waits for it, the next look is told
+            self._look_wanted = True
         posted, self._posted = self._posted, False
-        if not lock.acquire(blocking=False):
-            return True  # a commit is in progress; nobody waits for it to learn this
-        try:
-            self._check_open()
-            (version,) = db.execute("PRAGMA data_version").fetchone()
-        except _DRIVER_ERRORS as error:
-            raise translate(error, self._path) from error
-        finally:
-            lock.release()
-        before, self._seen_version = self._seen_version, version
-        return posted or version != before
+        before, self._seen_version = self._seen_version, self._found_version
+        return posted or before != self._seen_version
+
+    def _look_for_news(self, db: sqlite3.Connection) -> None:
+        self._look_wanted = False
+        (self._found_version,) = db.execute("PRAGMA data_version").fetchone()
 
     # Store
 
@@ -171,6 +181,23 @@ class SqliteStore(RelationalStore):
         if self._writer is not None:
             self._writer.close()
 
+    # What work printed
+
+    def append_logs(self, rows: Sequence[LogRow], trims: Sequence[LogTrim] = ()) -> None:
+        """Without waiting for the disk: the next commit of a turn does that, for these as well."""
+        with self._unsynchronised():
+            super().append_logs(rows, trims)
+
+    @contextmanager
+    def _unsynchronised(self) -> Iterator[None]:
+        """Of the thread that writes logs, until the block ends; others write as they are meant to:
+        a pragma counts for the transactions that begin after it."""
+        self._log_thread = get_ident()
+        try:
+            yield
+        finally:
+            self._log_thread = 0
+
     # Plumbing
 
     def _write_all(self, fold: Fold, batch: Batch) -> bool:
@@ -188,11 +215,25 @@ class SqliteStore(RelationalStore):
             assert self._writer is not None
             yield self._writer
             return
-        with self._write() as db, wiping(db, sealing=False, unsealing=wipe):
+        with self._write() as db, wiping(db, sealing=False, unsealing=wipe), self._speed(db):
             db.execute("BEGIN IMMEDIATE")
             yield db
             if db.in_transaction:
                 db.execute("COMMIT")
+
+    @contextmanager
+    def _speed(self, db: sqlite3.Connection) -> Iterator[None]:
+        """How long a transaction waits for the disk."""
+        if self._log_thread != get_ident() or self._synchronous != "FULL":
+            yield
+            return
+        db.execute("PRAGMA synchronous = NORMAL")
+        try:
+            yield
+        finally:
+            if db.in_transaction:  # the pragma has no effect before its end
+                db.execute("ROLLBACK")
+            db.execute("PRAGMA synchronous = FULL")
 
     @contextmanager
     def together(self, *, wipe: bool = False) -> Iterator[None]:
@@ -204,8 +245,12 @@ class SqliteStore(RelationalStore):
                 self._joining = 0
 
     def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        with self._read() as db:
-            return db.execute(statement, parameters).fetchall()
+        with self._reading:  # as `_read` does, for most of what is read
+            self._check_open()
+            try:
+                return self._reader.execute(statement, parameters).fetchall()
+            except _DRIVER_ERRORS as error:
+                raise self._told(error) from error
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
@@ -217,6 +262,8 @@ class SqliteStore(RelationalStore):
                 self._watch.before_write()
                 yield self._writer
                 self._watch.after_write()
+                if self._look_wanted:
+                    self._look_for_news(self._writer)
             except BaseException as error:
                 if self._writer.in_transaction:
                     with suppress(sqlite3.Error):  # the first error is the one to tell

@@ -15,6 +15,7 @@ from typing import Any
 
 from anabranch.errors import UnusableStore
 from anabranch.store.relational.connection import Row
+from anabranch.store.relational.errors import COPYING, CREATE, UNFINISHED_COPY
 from anabranch.store.relational.plan import Numbers
 from anabranch.store.relational.tables import (
     EVERY_TABLE,
@@ -36,7 +37,6 @@ from anabranch.store.sqlite.file import (
     schema_of,
 )
 from anabranch.store.sqlite.held_file import hold, size_of
-from anabranch.store.unfinished_copy import COPYING, CREATE, UNFINISHED_COPY
 
 OWNER = "a copy of the store"
 

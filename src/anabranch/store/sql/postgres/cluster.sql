@@ -43,23 +43,36 @@ DELETE FROM servers WHERE id = :id
 -- name: partitions
 SELECT partition, owner, epoch, number FROM partitions ORDER BY partition
 
+-- name: remove_others
+-- Servers whose lease has ended, before a server claims what they owned: either one extends its lease
+-- first and keeps all it owns, or it finds itself removed. A server that was removed itself removes
+-- nothing. Its own row is locked first of all, and nothing is waited for after that.
+WITH mine AS (
+    SELECT id FROM servers WHERE id = :id FOR UPDATE
+)
+DELETE FROM servers
+WHERE id IN (SELECT id FROM servers
+             WHERE lease_until < clock_timestamp() AND id <> :id AND EXISTS (SELECT 1 FROM mine)
+             FOR UPDATE SKIP LOCKED)
+
 -- name: claim
--- What no server with a good lease owns, and what is this server's without its knowledge: the answer
--- to an earlier claim was lost. The epoch shuts out the owner before. A server whose lease has ended
--- is removed in the same statement: either it extends the lease first and keeps all it owns, or it
--- finds itself removed. Two servers that claim at once do not wait for each other's partitions, and
--- neither gets what the other has.
-WITH gone AS (
-    DELETE FROM servers WHERE lease_until < clock_timestamp() AND id <> :id RETURNING id
+-- What no server owns, and what is this server's without its knowledge: the answer to an earlier claim
+-- was lost. The epoch shuts out the owner before. Two servers that claim at once do not wait for each
+-- other's partitions, and neither gets what the other has. A server that was removed gets nothing
+-- before it joins again: it may have runs of these partitions in memory as they were before.
+-- Nothing else is changed in this statement: PostgreSQL cannot look again at a row that another server
+-- has just changed where a statement reads what it deletes (error XX000).
+WITH mine AS (
+    SELECT id FROM servers WHERE id = :id FOR UPDATE
 )
 UPDATE partitions SET owner = :id, epoch = epoch + 1
 WHERE partition IN (
     SELECT partition FROM partitions
-    WHERE (owner = :id
-           AND partition NOT IN (SELECT jsonb_array_elements_text(:known::jsonb)::integer))
-       OR owner IS NULL
-       OR owner IN (SELECT id FROM gone)
-       OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = partitions.owner)
+    WHERE EXISTS (SELECT 1 FROM mine)
+      AND ((owner = :id
+            AND partition NOT IN (SELECT jsonb_array_elements_text(:known::jsonb)::integer))
+           OR owner IS NULL
+           OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = partitions.owner))
     ORDER BY owner IS NOT DISTINCT FROM :id DESC, partition
     LIMIT :most
     FOR UPDATE SKIP LOCKED

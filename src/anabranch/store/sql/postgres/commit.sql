@@ -30,42 +30,49 @@ SELECT * FROM unnest(%s::integer[], %s::bigint[], %s::text[], %s::bigint[], %s::
 -- name: create_heads
 -- Fewer rows when a run exists.
 INSERT INTO heads (run, definition, name, dialect, status, seq, created_at, updated_at, next_wake,
-                   labels, parent, origin, finished, problems, partition)
+                   labels, parent, origin, finished, problems, reason, partition)
 SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[],
                      %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[],
-                     %s::boolean[], %s::integer[], %s::integer[])
+                     %s::boolean[], %s::integer[], %s::text[], %s::integer[])
 ON CONFLICT (run) DO NOTHING
+
+-- name: label_runs
+-- Once a run, since it keeps its labels.
+INSERT INTO run_labels (label, labelled_at, labelled_run)
+SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[])
+ON CONFLICT DO NOTHING
 
 -- name: move_heads
 -- Fewer rows when another writer was first, a run has finished, or it is not in the partition whose
 -- number was moved for it.
 UPDATE heads
-SET definition = moved.definition, name = moved.name, dialect = moved.dialect,
-    status = moved.status, seq = moved.seq, updated_at = moved.updated_at,
-    next_wake = moved.next_wake, labels = moved.labels, problems = moved.problems
-FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],
-            %s::bigint[], %s::text[], %s::integer[], %s::text[], %s::bigint[], %s::bigint[],
-            %s::text[], %s::text[], %s::integer[])
-    AS moved (definition, name, dialect, status, seq, updated_at, next_wake, labels, problems, run,
-              expected, created_at, parent, origin, partition)
+SET definition = moved.definition, dialect = moved.dialect, status = moved.status,
+    seq = moved.seq, updated_at = moved.updated_at, next_wake = moved.next_wake,
+    problems = moved.problems, reason = moved.reason
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[],
+            %s::integer[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::text[],
+            %s::bigint[], %s::text[], %s::text[], %s::integer[])
+    AS moved (definition, dialect, status, seq, updated_at, next_wake, problems, reason, run,
+              expected, name, labels, created_at, parent, origin, partition)
 WHERE heads.run = moved.run AND heads.seq = moved.expected AND heads.finished::integer = 0
   AND heads.partition = moved.partition
+  AND heads.name || '' = moved.name AND heads.labels = moved.labels
   AND heads.created_at = moved.created_at AND heads.parent IS NOT DISTINCT FROM moved.parent
   AND heads.origin IS NOT DISTINCT FROM moved.origin
 
 -- name: finish_heads
 UPDATE heads
-SET definition = moved.definition, name = moved.name, dialect = moved.dialect,
-    status = moved.status, seq = moved.seq, updated_at = moved.updated_at,
-    next_wake = moved.next_wake, labels = moved.labels, problems = moved.problems,
-    finished = true
-FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],
-            %s::bigint[], %s::text[], %s::integer[], %s::text[], %s::bigint[], %s::bigint[],
-            %s::text[], %s::text[], %s::integer[])
-    AS moved (definition, name, dialect, status, seq, updated_at, next_wake, labels, problems, run,
-              expected, created_at, parent, origin, partition)
+SET definition = moved.definition, dialect = moved.dialect, status = moved.status,
+    seq = moved.seq, updated_at = moved.updated_at, next_wake = moved.next_wake,
+    problems = moved.problems, reason = moved.reason, finished = true
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[],
+            %s::integer[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::text[],
+            %s::bigint[], %s::text[], %s::text[], %s::integer[])
+    AS moved (definition, dialect, status, seq, updated_at, next_wake, problems, reason, run,
+              expected, name, labels, created_at, parent, origin, partition)
 WHERE heads.run = moved.run AND heads.seq = moved.expected AND heads.finished::integer = 0
   AND heads.partition = moved.partition
+  AND heads.name || '' = moved.name AND heads.labels = moved.labels
   AND heads.created_at = moved.created_at AND heads.parent IS NOT DISTINCT FROM moved.parent
   AND heads.origin IS NOT DISTINCT FROM moved.origin
 

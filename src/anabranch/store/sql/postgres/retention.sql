@@ -47,6 +47,12 @@ WHERE heads.run IN (SELECT jsonb_array_elements_text(:runs::jsonb)) AND heads.fi
 SELECT sha256, run, scope FROM holds
 WHERE run IN (SELECT jsonb_array_elements_text(:runs::jsonb))
 
+-- name: held
+SELECT sha256, run, scope, until FROM holds
+WHERE run = :run AND sha256 > :after
+ORDER BY sha256, scope
+LIMIT :limit
+
 -- name: holds_payload
 SELECT 1 FROM holds WHERE sha256 = :sha256 AND run IN (SELECT jsonb_array_elements_text(:runs::jsonb)) LIMIT 1
 
@@ -80,3 +86,11 @@ WHERE run IN (SELECT jsonb_array_elements_text(:runs::jsonb)) AND answer IS NOT 
 
 -- name: forget_heads
 DELETE FROM heads WHERE run IN (SELECT jsonb_array_elements_text(:runs::jsonb))
+
+-- name: labels_of
+SELECT run, created_at, labels FROM heads
+WHERE run IN (SELECT jsonb_array_elements_text(:runs::jsonb)) AND labels <> '{}'
+
+-- name: forget_label
+DELETE FROM run_labels
+WHERE label = :label AND labelled_at = :labelled_at AND labelled_run = :labelled_run

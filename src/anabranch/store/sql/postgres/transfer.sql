@@ -4,7 +4,7 @@
 -- Others may read. A server that starts meanwhile waits here, and then says that the store is busy.
 LOCK TABLE servers, partitions, heads, log, snapshots, definitions, payloads, holds, sealed, mailbox,
     tokens, audit, idempotency, hooks, hook_cursors, deliveries, credentials, catalog,
-    session_numbers, grants IN SHARE MODE
+    session_numbers, grants, work_logs IN SHARE MODE
 
 -- name: lock_against_servers
 LOCK TABLE servers, partitions IN EXCLUSIVE MODE

@@ -7,26 +7,31 @@ VALUES (:run, :last_seq, :count, :at, :events)
 -- name: create_head
 -- Zero rows when the run exists.
 INSERT INTO heads (run, definition, name, dialect, status, seq, created_at, updated_at,
-                   next_wake, labels, parent, origin, finished, problems)
+                   next_wake, labels, parent, origin, finished, problems, reason)
 VALUES (:run, :definition, :name, :dialect, :status, :seq, :created_at, :updated_at,
-        :next_wake, :labels, :parent, :origin, :finished, :problems)
+        :next_wake, :labels, :parent, :origin, :finished, :problems, :reason)
 ON CONFLICT (run) DO NOTHING
+
+-- name: label_run
+-- Once a run, since it keeps its labels.
+INSERT INTO run_labels (label, labelled_at, labelled_run) VALUES (:label, :labelled_at, :labelled_run)
+ON CONFLICT DO NOTHING
 
 -- name: move_head
 -- Zero rows when somebody else was first or the run has finished. Two forms, since an index is
 -- rewritten whenever its columns are named: only the last move of a run touches `finished`.
 UPDATE heads
-SET definition = :definition, name = :name, dialect = :dialect, status = :status, seq = :seq,
-    updated_at = :updated_at, next_wake = :next_wake, labels = :labels, problems = :problems
-WHERE run = :run AND seq = :expected AND finished = 0
+SET definition = :definition, dialect = :dialect, status = :status, seq = :seq,
+    updated_at = :updated_at, next_wake = :next_wake, problems = :problems, reason = :reason
+WHERE run = :run AND seq = :expected AND finished = 0 AND name = :name AND labels = :labels
   AND created_at = :created_at AND parent IS :parent AND origin IS :origin
 
 -- name: finish_head
 UPDATE heads
-SET definition = :definition, name = :name, dialect = :dialect, status = :status, seq = :seq,
-    updated_at = :updated_at, next_wake = :next_wake, labels = :labels, problems = :problems,
+SET definition = :definition, dialect = :dialect, status = :status, seq = :seq,
+    updated_at = :updated_at, next_wake = :next_wake, problems = :problems, reason = :reason,
     finished = 1
-WHERE run = :run AND seq = :expected AND finished = 0
+WHERE run = :run AND seq = :expected AND finished = 0 AND name = :name AND labels = :labels
   AND created_at = :created_at AND parent IS :parent AND origin IS :origin
 
 -- name: replace_snapshot

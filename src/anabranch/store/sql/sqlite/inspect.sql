@@ -2,7 +2,7 @@
 
 -- name: inspect_heads
 SELECT rowid, run, definition, name, dialect, status, seq, created_at, updated_at, next_wake,
-       labels, parent, origin, finished, problems
+       labels, parent, origin, finished, problems, reason
 FROM heads
 WHERE rowid > :after
 ORDER BY rowid
@@ -45,3 +45,6 @@ WHERE state = 'pending'
 GROUP BY hook, run
 HAVING count(due) = 0
 LIMIT :limit
+
+-- name: inspect_records
+SELECT family, name, version, body, due, updated_at FROM named_records ORDER BY family, name

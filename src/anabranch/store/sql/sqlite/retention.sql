@@ -31,6 +31,12 @@ WHERE heads.finished = 1
 SELECT sha256, run, scope FROM holds
 WHERE run IN (SELECT value FROM json_each(:runs))
 
+-- name: held
+SELECT sha256, run, scope, until FROM holds
+WHERE run = :run AND sha256 > :after
+ORDER BY sha256, scope
+LIMIT :limit
+
 -- name: holds_payload
 SELECT 1 FROM holds WHERE sha256 = :sha256 AND run IN (SELECT value FROM json_each(:runs)) LIMIT 1
 
@@ -62,3 +68,11 @@ DELETE FROM mailbox WHERE run IN (SELECT value FROM json_each(:runs))
 
 -- name: forget_heads
 DELETE FROM heads WHERE run IN (SELECT value FROM json_each(:runs))
+
+-- name: labels_of
+SELECT run, created_at, labels FROM heads
+WHERE run IN (SELECT value FROM json_each(:runs)) AND labels <> '{}'
+
+-- name: forget_label
+DELETE FROM run_labels
+WHERE label = :label AND labelled_at = :labelled_at AND labelled_run = :labelled_run
