@@ -41,9 +41,8 @@ def test_a_run_is_started_waited_for_and_summed_up() -> None:
         result = await engine.wait(name)
         assert (result.run, result.name, result.dialect) == (name, "test", "noetl")
         assert (result.status, result.result, result.problem) == ("completed", 42, None)
-        assert result.steps == {
-            "only": {"runs": 1, "status": "done", "statuses": ["done"], "result": 42}
-        }
+        only = {"runs": 1, "status": "done", "statuses": ["done"], "result": 42, "state": "done"}
+        assert result.steps == {"only": only}
         assert result.joins == []
         assert engine.read.show(name)["labels"] == {"by": "test"}
 

@@ -37,6 +37,7 @@ from anabranch.work.secrets.keychain import Keychain
 from anabranch.work.secrets.redaction import Redactor
 from anabranch.work.sql import postgres
 from anabranch.work.sql.postgres import Postgres
+from costs import operations
 
 from .support import asking, engine, playbook, run, start, step
 
@@ -165,7 +166,7 @@ def test_a_reader_of_events_is_forgotten_when_the_run_has_ended_or_it_leaves() -
             await anext(reader)
             await reader.aclose()  # type: ignore[attr-defined]
             await asyncio.sleep(0)
-            assert made._subscribers._watchers == {}
+            assert made.subscribers._watchers == {}
 
     run(scenario())
 
@@ -227,6 +228,19 @@ def test_participants_that_are_asked_no_more_are_forgotten(monkeypatch: pytest.M
     assert list(conditions.names()) == ["a", "c", "d"]
     assert conditions.of("a").answered == 2
     assert turns.chosen(["a", "b", "c", "d"], 2) == ["b", "c"], "who is forgotten goes first"
+
+
+def test_a_participant_more_than_are_remembered_costs_no_more_than_one_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def noting(kept: int) -> int:
+        monkeypatch.setattr(health, "NAMES_KEPT", kept)
+        conditions = HealthOfParticipants()
+        for number in range(kept):
+            conditions.note(f"p{number}", "answered", number)
+        return operations(lambda: conditions.note("another", "answered", kept))
+
+    assert noting(1000) <= noting(10) + 10
 
 
 def test_uses_of_tokens_are_forgotten_when_their_minute_is_over(

@@ -2,6 +2,8 @@
 
 Large values, secrets, limits and rights to read are looked at where a run has some. Every figure is
 what it was when this was written, and MARGIN above it; it may be raised, if somebody says why.
+
+Raised: every attempt of a callable has a log that it prints to (six calls a step, two an item).
 """
 
 from __future__ import annotations
@@ -97,10 +99,10 @@ def check(found: Counter[str], units: int, most: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "more", "most"),
     [
-        ("noop", {}, 193),
-        ("nothing", {}, 191),
-        ("nothing_async", {}, 211),
-        ("give", {"value": {"rows": [{"n": 1}, {"n": 2}]}}, 210),
+        ("noop", {}, 156),
+        ("nothing", {}, 156),
+        ("nothing_async", {}, 176),
+        ("give", {"value": {"rows": [{"n": 1}, {"n": 2}]}}, 166),
     ],
 )
 def test_a_step_of_a_chain_takes_no_more_calls_than_it_did(
@@ -109,7 +111,7 @@ def test_a_step_of_a_chain_takes_no_more_calls_than_it_did(
     check(fewest(chain(20, kind, **more), one), 20, most)
 
 
-@pytest.mark.parametrize(("kind", "most"), [("nothing", 198), ("nothing_async", 211)])
+@pytest.mark.parametrize(("kind", "most"), [("nothing", 162), ("nothing_async", 173)])
 def test_a_step_of_many_runs_at_once_takes_no_more_calls_than_it_did(kind: str, most: int) -> None:
     check(fewest(chain(3, kind), crowd), 20 * 3, most)
 
@@ -117,8 +119,8 @@ def test_a_step_of_many_runs_at_once_takes_no_more_calls_than_it_did(kind: str, 
 @pytest.mark.parametrize(
     ("items", "fanout", "most"),
     [
-        (1000, {"max_concurrent": 3, "shard_size": 100}, 75),
-        (200, {"max_concurrent": 64, "shard_size": 1}, 243),
+        (1000, {"max_concurrent": 3, "shard_size": 100}, 8),
+        (200, {"max_concurrent": 64, "shard_size": 1}, 127),
     ],
 )
 def test_an_item_of_a_loop_takes_no_more_calls_than_it_did(

@@ -17,6 +17,7 @@ from anabranch.runtime import writer
 from anabranch.runtime.engine import EngineLoop
 from anabranch.store.ports import Batch, HeadFilter
 from anabranch.work.port import Task
+from hangs import HANG_SECONDS
 
 from .support import (
     Doing,
@@ -43,7 +44,7 @@ def held(store: Fragile) -> Iterator[threading.Event]:
     def before(batch: Batch) -> None:
         if threading.current_thread() is not threading.main_thread():
             arrived.set()
-            assert go.wait(10)
+            assert go.wait(HANG_SECONDS)
 
     store.before = before
     try:
@@ -250,7 +251,7 @@ def test_a_slow_disk_holds_nothing_back_but_what_waits_for_it() -> None:
         def write(batch: Batch) -> None:
             if len(batch.commits) >= MANY:
                 writing.set()
-                in_time.append(turned.wait(60))
+                in_time.append(turned.wait(HANG_SECONDS))
 
         async def beat() -> None:
             while not writing.is_set():

@@ -209,18 +209,18 @@ def test_a_child_that_takes_too_long_is_cancelled_and_the_rules_hear_of_it(tmp_p
                 "step": "s",
                 "tool": [
                     {"name": "first", "kind": "noop", "result": 4},
-                    waiting(path, timeout="150ms", spec={"policy": {"rules": rules}}),
+                    waiting(path, timeout="1s", spec={"policy": {"rules": rules}}),
                     {"name": "last", "kind": "noop", "result": "late, {{ _prev }}"},
                 ],
             },
             name="parent",
         )
-        async with parts(MemoryStore()) as made:
+        store = MemoryStore()
+        async with parts(store) as made:
             name = await begin(made, text)
-            await until(lambda: parked(made.engine.state(name)))
-            child = ticket(made, name)
             state = await made.engine.wait(name)
             assert state.results["s"] == "late, 4"
+            (child,) = (one.ticket for one in log_of(store, name) if isinstance(one, e.JobParked))
             assert (await made.engine.wait(child)).status == "cancelled"
 
     run(scenario())

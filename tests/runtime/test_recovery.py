@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from anabranch.clock import ManualClock
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, ContextPatch, failed, succeeded
-from anabranch.runtime import housekeeping
+from anabranch.runtime import housekeeping, recovery
 from anabranch.runtime.core import BYTES_PER_EVENT
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.work.port import Task
+from virtual import VirtualClock, run_virtually
 
 from .support import (
     Doing,
@@ -76,6 +78,33 @@ def test_a_job_that_was_out_is_lost_and_goes_out_again_under_the_same_key(
     run(scenario())
 
 
+def test_runs_that_only_wait_take_no_memory_when_an_engine_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "PAGE", 50)
+
+    async def fill(store: Store, count: int) -> None:
+        async with engine(store) as made:
+            await asyncio.gather(*(start(made, asking()) for _ in range(count)))
+
+    async def most_while_opening(store: Store) -> int:
+        async with engine(store):
+            pass  # what is loaded once is loaded
+        tracemalloc.start()
+        try:
+            async with engine(store) as made:
+                assert not made._core.live
+                return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    store = SqliteStore(file_of(tmp_path), synchronous="NORMAL")
+    run(fill(store, 400))
+    few = run(most_while_opening(store))
+    run(fill(store, 400))
+    assert run(most_while_opening(store)) - few < 400 * 64
+
+
 def test_every_unfinished_run_goes_on_by_itself() -> None:
     async def scenario() -> None:
         store = MemoryStore()
@@ -121,15 +150,15 @@ def test_a_waiting_run_with_a_timer_wakes_when_it_is_due() -> None:
         text = playbook(
             step("ask", "decision", ask="?", spec={"timeout": "300ms"}, next={"arcs": []})
         )
-        async with engine(store) as made:
+        async with engine(store, clock=VirtualClock()) as made:
             name = await start(made, text)
-        async with engine(store) as made:
+        async with engine(store, clock=VirtualClock()) as made:
             assert made._core.live == {}
             state = await made.wait(name)
         assert state.status == "failed"
         assert state.faults[0][1].kind == "step_timeout"
 
-    run(scenario())
+    run_virtually(scenario())
 
 
 def test_idle_runs_leave_memory_and_come_back_by_decision_and_by_timer(
@@ -145,7 +174,8 @@ def test_idle_runs_leave_memory_and_come_back_by_decision_and_by_timer(
             return failed("once", "for once") if task.attempt == 1 else succeeded("done")
 
         performers = {"doing": Doing(fail_first)}
-        async with engine(performers=performers, evict_after_seconds=0.1) as made:
+        clock = VirtualClock()
+        async with engine(performers=performers, clock=clock, evict_after_seconds=0.1) as made:
             asked = await start(made, asking())
             ticking = await start(made, timed)
             failing = await start(made, playbook(step("try", "doing", spec=retry)))
@@ -154,7 +184,7 @@ def test_idle_runs_leave_memory_and_come_back_by_decision_and_by_timer(
             ends = [(await made.wait(one)).status for one in (asked, ticking, failing)]
             assert ends == ["completed", "failed", "completed"]
 
-    run(scenario())
+    run_virtually(scenario())
 
 
 def test_eviction_at_once_never_loses_what_is_still_being_written(

@@ -169,7 +169,7 @@ def test_tools_in_threads_and_in_the_loop_overlap() -> None:
     @box.tool("nap")
     def nap() -> None:
         begin()
-        assert everybody.wait(120)
+        assert everybody.wait(HANG_SECONDS)
 
     @box.tool("doze")
     async def doze() -> None:

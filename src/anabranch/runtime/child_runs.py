@@ -23,7 +23,7 @@ from anabranch.store.ports import Store
 CHILDREN_KEPT = 256
 
 
-class Arrival(msgspec.Struct, frozen=True):
+class Arrival(msgspec.Struct, frozen=True, gc=False):
     """A stimulus that waits for its turn."""
 
     run: str

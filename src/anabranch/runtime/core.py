@@ -7,7 +7,7 @@ out. Both the live engine and the simulator drive this class, so what is simulat
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
@@ -24,6 +24,7 @@ from anabranch.errors import (
 )
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.explain import reason_of
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State, encode_state
 from anabranch.kernel.step import step
@@ -56,6 +57,8 @@ RETENTION_MS = 36_500 * 86_400_000  # of payloads after their run; a century is 
 #: What an event takes in the log, about. Snapshots are as rare as makes them no larger together.
 BYTES_PER_EVENT = 64
 INLINE_BYTES_MAX = 64 * 1024  # a larger value is kept as a payload
+_MOVES = ("running", "completed")  # statuses that need no reason,
+_AT_WORK = ("running", "answered")  # where these are the phases of its jobs
 ENDED_KEPT = 16 * TURN_MAX  # more runs than can end in the batches that are not durable yet
 
 
@@ -105,13 +108,14 @@ class Core:
         #: One entry for each run set aside, until the engine is started again: no more than there
         #: are unfinished runs, and nothing of theirs is kept.
         self.broken: dict[str, BaseException] = {}
-        self._ended: dict[str, str] = {}  # run → status, of the last ones to finish
+        self._ended: OrderedDict[str, str] = OrderedDict()  # run → status, of the last to finish
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
         #: Raises for a run that needs what is not here.
         self.require: Callable[[Net, State], None] = lambda _net, _state: None
         #: Whether this engine owns the run; on a shared store another one may.
         self.here: Callable[[str], bool] = everywhere
         self.taking_work = True
+        self.found_queued: list[str] = []  # queued runs that recovery met: have they asked?
         self._snapshot_every = snapshot_every
         self._inbox: deque[Arrival] = deque()
         self._recovered: deque[Arrival] = deque()  # for runs that were just brought back
@@ -248,7 +252,7 @@ class Core:
             return
         seq = -1
         try:
-            live = self.run(arrival.run)
+            live = self.live.get(arrival.run) or self.run(arrival.run)
             seq = live.state.seq
             self._step(live, arrival.stimulus, now)
         except AnabranchError as refusal:
@@ -261,7 +265,8 @@ class Core:
             self._set_aside(arrival.run, defect)
             self._answer(arrival, self.aside(arrival.run))
         else:
-            self._answer(arrival, None)
+            if arrival.ticket or arrival.message:
+                self._answer(arrival, None)
 
     def _answer(self, arrival: Arrival, error: AnabranchError | None) -> None:
         """Late news of a run or job that has moved on is recorded nowhere, and harmless."""
@@ -417,12 +422,17 @@ class Core:
         self.live.pop(run, None)
         self._ended[run] = status
         if len(self._ended) > ENDED_KEPT:
-            del self._ended[next(iter(self._ended))]
+            self._ended.popitem(last=False)
 
     def _seal_run(self, live: LiveRun, now: int) -> tuple[Commit, DurableEvents]:
         state, events = live.state, live.fresh
         live.fresh = []
-        status, finished = status_of(state), state.finished
+        status, finished = status_of(state), bool(state.status)
+        problems = state.counts.problems + state.counts.tolerated
+        # A run that moves and has no problem has no reason either, and is not looked at.
+        oldest = next(iter(state.jobs.values()), None)
+        moves = status in _MOVES and (oldest is None or oldest.phase in _AT_WORK)
+        plain = moves and not problems and not state.phases.get("sleeping")
         head = Head(
             run=state.run,
             definition=state.definition,
@@ -432,19 +442,21 @@ class Core:
             seq=state.seq,
             created_at=state.started_at,
             updated_at=now,
-            next_wake=next_wake(state),
+            next_wake=next_wake(state) if state.timers.due else None,
             labels=state.labels,
             parent=state.parent,
             origin=state.origin,
             finished=finished,
-            problems=state.counts.problems,
+            problems=problems,
+            reason="" if plain else reason_of(live.net, state),
         )
+        tail = state.seq - live.snapshot_seq
         commit = Commit(
             head=head,
             at=now,
             events=e.encode_events(events),
             count=len(events),
-            snapshot=self._snapshot(live),
+            snapshot=self._snapshot(live) if tail >= self._snapshot_every else None,
         )
         first = state.seq - len(events) + 1
         final = state if finished else None

@@ -9,9 +9,10 @@ import msgspec
 from anabranch.errors import AnabranchError
 from anabranch.kernel.events import Event
 from anabranch.kernel.state import State
+from anabranch.store.admission_ports import Admission
 
 
-class Execute(msgspec.Struct, frozen=True):
+class Execute(msgspec.Struct, frozen=True, gc=False):
     """Carry out this attempt of this job."""
 
     run: str
@@ -19,7 +20,7 @@ class Execute(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class Stop(msgspec.Struct, frozen=True):
+class Stop(msgspec.Struct, frozen=True, gc=False):
     """Whoever carries it out stops; `discharge` says whether the kernel waits to hear of it."""
 
     run: str
@@ -31,7 +32,7 @@ class Stop(msgspec.Struct, frozen=True):
     abandoned: bool = False  # it was told, and did not: whatever its attempt, it is left behind
 
 
-class DurableEvents(msgspec.Struct, frozen=True):
+class DurableEvents(msgspec.Struct, frozen=True, gc=False):
     """These events of a run are durable now."""
 
     run: str
@@ -51,4 +52,18 @@ class Replied(msgspec.Struct, frozen=True):
     message: int = 0  # of another process; its answer is in the same batch as the effect
 
 
-Effect = Execute | Stop | DurableEvents | Replied
+class SeekPlaces(msgspec.Struct, frozen=True):
+    """The run is recorded as queued: it may ask for its places."""
+
+    run: str
+    asked: Sequence[Admission]
+
+
+class LeavePlaces(msgspec.Struct, frozen=True):
+    """A run with limits has ended: others may have its places."""
+
+    run: str
+    keys: Sequence[str]
+
+
+Effect = Execute | Stop | DurableEvents | Replied | SeekPlaces | LeavePlaces

@@ -12,23 +12,19 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from anabranch.clock import Clock
-from anabranch.errors import (
-    AnabranchError,
-    LawBroken,
-    MissingRequirements,
-    StoreError,
-)
+from anabranch.errors import AnabranchError, StoreError
 from anabranch.ids import checked_run_id, new_run_id
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
+from anabranch.runtime.admissions import RunAdmissions
 from anabranch.runtime.alarm_clock import AlarmClock
 from anabranch.runtime.between_turns import BetweenTurns
 from anabranch.runtime.cluster.clocks import ServerClock
@@ -37,13 +33,15 @@ from anabranch.runtime.cluster.failover import Failover
 from anabranch.runtime.cluster.member import ClusterMember
 from anabranch.runtime.cluster.remote_news import MovedListener
 from anabranch.runtime.core import Core, Turned, run_exists
-from anabranch.runtime.effects import DurableEvents, Execute, Replied, Stop
+from anabranch.runtime.defects import is_known, log_defect
+from anabranch.runtime.effects import DurableEvents, Execute, LeavePlaces, Replied, SeekPlaces, Stop
 from anabranch.runtime.followed_runs import FollowedRuns
 from anabranch.runtime.housekeeping import Housekeeping
 from anabranch.runtime.jobs.concurrency import job_queues_for
 from anabranch.runtime.jobs.executor import Executor, SecretScope
 from anabranch.runtime.jobs.pool_queues import PoolQueues
 from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.log_writer import LogWriter
 from anabranch.runtime.messages.codec import ELSEWHERE, RunElsewhere
 from anabranch.runtime.messages.mailbox import Mailbox
 from anabranch.runtime.messages.subscribers import Listener, Subscribers
@@ -61,6 +59,7 @@ from anabranch.settings import Settings
 from anabranch.store.cluster_ports import PARTITION_LOST, Cluster
 from anabranch.store.outages import passes
 from anabranch.store.ports import Definition, Store
+from anabranch.work.from_settings import log_limits
 from anabranch.work.port import Performer
 
 log = logging.getLogger("anabranch.engine")
@@ -96,7 +95,7 @@ class EngineLoop:
         self._settings = settings
         self._owner = owner
         self.directory = ServerDirectory(store.cluster, owner, settings.serve_advertise)
-        job_queues = job_queues_for(settings, performers)
+        job_queues = self.job_queues = job_queues_for(settings, performers)
         pools = PoolQueues(settings.pools_here)
         #: What the work of a run may read of what the store keeps.
         self.rights = rights or ReadRights(store, nets, pools.outside)
@@ -119,16 +118,19 @@ class EngineLoop:
         self._safe = safe
         inline_max, result_max = settings.inline_bytes_max, settings.result_bytes_max
         self._light = PayloadOffloader(self._core.keep_payload, inline_max, result_max)
-        self._executor = Executor(performers, self._offer, self.rights.content, safe)
+        self._executor = Executor(performers, self.offer, self.rights.content, safe)
+        self.logs = self._executor.logs = LogWriter(store, log_limits(settings))
         self.engine_metrics = self._core.engine_metrics
+        self.logs.add_metrics(self.engine_metrics.registry)
         add_gauges(self._core, clock.now)
         self._writer = Writer(store, self.engine_metrics, seconds or time.perf_counter)
         self._wake = asyncio.Event()
-        self._subscribers = Subscribers()
-        self._mailbox = Mailbox(self._core)
+        self.subscribers = Subscribers()
+        self._mailbox = Mailbox(self._core, self.subscribers.records_changed)
         self._mail_read_at = 0
         self._mail_seconds = settings.poll_seconds
         self._between_turns = BetweenTurns(self._wake.set)
+        self._admissions = RunAdmissions(self._core, clock.now, self._wake.set)
         add_outage_metrics(self._writer.outage, self.engine_metrics.registry)
         #: On a store that several servers share: what this engine owns of it.
         self.member: ClusterMember | None = None
@@ -144,7 +146,7 @@ class EngineLoop:
         self._alarm_clock = AlarmClock(self._wake.set)
         self._housekeeping = Housekeeping(self._core, int(settings.evict_after_seconds * 1000))
         self._followed = FollowedRuns(
-            self._core, self._subscribers, clock, self.member, self._check_going
+            self._core, self.subscribers, clock, self.member, self._check_going
         )
 
     # -- life --------------------------------------------------------------------------------
@@ -162,6 +164,8 @@ class EngineLoop:
         Without `run_jobs` the engine records what it is told and starts no work.
         """
         self._core.taking_work = self._core.reactions.has_crew = run_jobs
+        if run_jobs:
+            self._admissions.start(only)
         if self.member is not None and run_jobs:
             await self._open_in_cluster(self.member, only)
             return
@@ -196,7 +200,7 @@ class EngineLoop:
             cluster,
             self._core,
             self._executor,
-            self._subscribers,
+            self.subscribers,
             self.clock.now,
             self._do_between_turns,
             name=self._owner,
@@ -209,12 +213,12 @@ class EngineLoop:
             self.store,
             self._writer,
             self._mailbox,
-            self._subscribers,
+            self.subscribers,
             self._between_turns,
             lambda: self._stopping,
         )
         self._executor.cluster = cluster
-        self._executor.may_act_for = self.may_act_for
+        self._executor.may_act_for = self.logs.may_act_for = self.may_act_for
         self._writer.patient = True
         self._writer.confirm = failover.confirm_lease
         member.membership.outage = self._writer.outage
@@ -223,19 +227,19 @@ class EngineLoop:
         add_cluster_gauges(member, self.engine_metrics.registry)
 
     async def hand_over(self) -> None:
-        """Begin an orderly stop on a store that others share: start no more work. The runs for
+        """Begin an orderly stop: start no more work. On a store that others share, the runs for
         which this engine does no work itself are another server's when this returns; jobs that
         workers have stay with them."""
+        self._core.taking_work = False
         if self.member is not None and self._loop_task is not None and self._failure is None:
-            self._core.taking_work = False
             await self.member.retire()
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Stop in order: no new work, running work ends or is handed back, all of it recorded."""
         if self._loop_task is None:
             return
-        self._core.taking_work = False
         await self.hand_over()
+        await self._admissions.close()
         self._core.pools.close()
         grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
         ending = self._executor.finish(0 if self._failure else grace)
@@ -246,9 +250,10 @@ class EngineLoop:
         with contextlib.suppress(BaseException):
             await self._loop_task
         self._loop_task = None
-        self._subscribers.tell_all(self._gone())
+        self.subscribers.tell_all(self._gone())
         self._alarm_clock.cancel()
         self._writer.close()
+        await asyncio.to_thread(self.logs.close)
         if self._failure is None:
             await self._housekeeping.finish(self.clock.now())
         if self.member is not None:
@@ -354,30 +359,32 @@ class EngineLoop:
                     if effect.final is not None and self._safe is not None:
                         self._safe.release(effect.run)
                 case Replied():
-                    self._subscribers.reply(effect)
+                    self.subscribers.reply(effect)
+                case SeekPlaces() | LeavePlaces():
+                    self._admissions.note(effect)
 
     def _fail(self, failure: BaseException) -> None:
         """The store would not take a batch: memory is ahead of disk, so nothing may go on."""
         self._failure = failure
         if not isinstance(failure, asyncio.CancelledError):
-            log.error("engine stopped: %s", failure if _known(failure) else repr(failure))
+            log.error("engine stopped: %s", failure if is_known(failure) else repr(failure))
         if self.member is not None:
             self.member.membership.halt()
         self._between_turns.refuse(self._gone())
-        self._subscribers.tell_all(self._gone())
+        self.subscribers.tell_all(self._gone())
 
     def _gone(self) -> AnabranchError:
         """Why there is nobody to ask any more."""
         if self._failure is None:
             return AnabranchError("the engine is closed", code="engine_closed")
-        why = str(self._failure) if _known(self._failure) else repr(self._failure)
+        why = str(self._failure) if is_known(self._failure) else repr(self._failure)
         return AnabranchError(f"the engine has stopped: {why}", code="engine_stopped")
 
     def _set_aside(self, run: str, defect: BaseException) -> None:
         """Nobody will hear of this run any more; its work is no longer wanted."""
-        _log_defect(run, defect)
+        log_defect(run, defect)
         self._executor.abandon({run})
-        self._subscribers.tell_of(run, lambda: self._core.aside(run))
+        self.subscribers.tell_of(run, lambda: self._core.aside(run))
 
     def _check_going(self) -> None:
         if self._failure is not None or self._loop_task is None:
@@ -385,7 +392,8 @@ class EngineLoop:
 
     # -- in ----------------------------------------------------------------------------------
 
-    def _offer(self, run: str, stimulus: s.Stimulus) -> None:
+    def offer(self, run: str, stimulus: s.Stimulus) -> None:
+        """For the next turn of whoever owns the run; no reply is waited for."""
         self._core.offer(run, self._light.fit(run, stimulus))
         self._wake.set()
 
@@ -404,7 +412,7 @@ class EngineLoop:
         if self.member is not None and not self.member.here(run):
             await self.member.remote.send(run, stimulus)
             return
-        ticket, waiting = self._subscribers.ticket()
+        ticket, waiting = self.subscribers.ticket()
         self._core.offer(run, stimulus, ticket)
         self._wake.set()
         try:
@@ -424,17 +432,20 @@ class EngineLoop:
             raise self.trouble  # before the store is asked for anything
         chosen = given.pop("run", None)
         run = self.new_run_id() if chosen is None else checked_run_id(chosen)
-        first_seen = definition.created_at or self.clock.now()
-        self.nets.put(msgspec.structs.replace(definition, created_at=first_seen), net)
-        if chosen is None and self.member is not None and self.member.would_own_root(run):
-            exists = self.live_run(run) is not None  # the store knows of no id that was just drawn
-        else:
-            exists = self.known(run)
-        if exists:
+        if self.nets.known(net.fingerprint) is None:
+            first_seen = definition.created_at or self.clock.now()
+            self.nets.put(msgspec.structs.replace(definition, created_at=first_seen), net)
+        fresh = chosen is None and (self.member is None or self.member.would_own_root(run))
+        # The store knows of no id that was just drawn.
+        if run in self._core.live if fresh else self.known(run):
             raise run_exists(run)
         shown, sealed = split(net, given.pop("input", None) or {}, given.pop("marks", None))
         given.setdefault("sealed", sealed_keys(shown, sealed.marks))
         begin = start or s.Start(run=run, input=shown, **given)
+        if net.limits:
+            await asyncio.to_thread(self._admissions.require_room, net, begin)
+            if self.known(run):  # begun by another call meanwhile
+                raise run_exists(run)
         if self.member is not None and not self.member.would_own(run, begin.parent):
             _require_root(begin)
             await self.member.remote.start(definition.fingerprint, begin, sealed)
@@ -460,7 +471,12 @@ class EngineLoop:
 
     def known(self, run: str) -> bool:
         """Is there a run of this id, in memory or in the store?"""
-        return self.live_run(run) is not None or self.store.head(run) is not None
+        return self._followed.known(run)
+
+    def expect_new(self, runs: Sequence[str]) -> Mapping[str, bool]:
+        """Which of these are there, and whether they have finished. `known` then need not ask the
+        store for the others, until the event loop has gone round."""
+        return self._followed.expect_new(runs)
 
     async def wait(self, run: str, *, standing: bool = False) -> State:
         """The state of the run when it has finished.
@@ -500,8 +516,7 @@ class EngineLoop:
         return self._core.run(run)
 
     def view_run(self, run: str) -> LiveRun:
-        """The same, not to be changed, also for a run that another server owns: as far as what is
-        known of it is durable."""
+        """The same, not to be changed, also for a run of another server: what of it is durable."""
         return self._core.run(run) if self._core.here(run) else self._core.view(run)
 
     def keep_payload(self, run: str, sha256: str, content: bytes) -> None:
@@ -559,9 +574,9 @@ class EngineLoop:
         """Whether this engine may do something in the world for the run: only its owner may."""
         return self.member is None or self.member.may_act_for(run)
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, heard: Listener) -> Callable[[], None]:
         """Hear of every durable change; returns how to stop that."""
-        return self._subscribers.listen(listener)
+        return self.subscribers.listen(heard)
 
     def listen_elsewhere(self, listener: MovedListener, run: str = "") -> Callable[[], None]:
         """Hear that runs of other servers have moved, or this one; returns how to stop that."""
@@ -573,7 +588,7 @@ class EngineLoop:
         ended = news.status if news.final is not None else ""
         self.engine_metrics.published(news.first_seq, news.events, ended)
         live = self._core.live.get(news.run)
-        self._subscribers.publish(news, live.state if live is not None else None)
+        self.subscribers.publish(news, live.state if live is not None else None)
         if self.member is not None:
             self.member.news.told(news)
 
@@ -583,17 +598,3 @@ def _require_root(begin: s.Start) -> None:
     cannot be asked for by message."""
     if begin.parent is not None:
         raise RunElsewhere(begin.parent.partition("/")[0])
-
-
-def _known(error: BaseException) -> bool:
-    """Meant for people; anything else is a defect of ours and shown as it is."""
-    return isinstance(error, AnabranchError) and not isinstance(error, LawBroken)
-
-
-def _log_defect(run: str, defect: BaseException) -> None:
-    if isinstance(defect, MissingRequirements):
-        log.warning("%s", defect)
-    elif _known(defect):
-        log.error("run %s set aside: %s", run, defect)
-    else:
-        log.error("run %s set aside: internal error", run, exc_info=defect)

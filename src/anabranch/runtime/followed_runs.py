@@ -6,7 +6,8 @@ meanwhile, it is followed there.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -38,6 +39,22 @@ class FollowedRuns:
         self._clock = clock
         self._member = member
         self._check_going = check_going
+        self._new: set[str] = set()  # neither in memory nor in the store, a moment ago
+
+    def known(self, run: str) -> bool:
+        if run in self._core.live:
+            return True
+        if run in self._new:
+            self._new.discard(run)  # who asks may begin it; the next one asks the store
+            return False
+        return self._store.head(run) is not None
+
+    def expect_new(self, runs: Sequence[str]) -> Mapping[str, bool]:
+        """One statement for many runs that are about to begin."""
+        found = self._store.runs_known(runs)
+        self._new.update(run for run in runs if run not in found and run not in self._core.live)
+        asyncio.get_running_loop().call_soon(self._new.clear)
+        return found
 
     async def wait(self, run: str, *, standing: bool) -> State:
         while True:

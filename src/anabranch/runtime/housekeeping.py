@@ -10,6 +10,8 @@ from anabranch.runtime.core import Core
 
 EVICT_EVERY_SECONDS = 5.0
 SWEEP_EVERY_SECONDS = 60.0
+#: Some 5 KiB each. Where there are more runs in memory, those that rest leave it sooner.
+MANY_RUNS = 20_000
 SWEPT_AT_ONCE = 200
 
 log = logging.getLogger("anabranch.engine")
@@ -29,13 +31,19 @@ class Housekeeping:
     def look(self, now: int) -> None:
         if now - self._evicted_at >= EVICT_EVERY_SECONDS * 1000:
             self._evicted_at = now
-            self._core.evict(now, self._evict_after_ms)
+            self._core.evict(now, self._rest_ms())
             if now - self._swept_at >= SWEEP_EVERY_SECONDS * 1000:
                 self._swept_at = now
                 if not self._shared:
                     self._sweep(now)
                 elif self._sweeping is None or self._sweeping.done():
                     self._sweeping = asyncio.ensure_future(asyncio.to_thread(self._sweep, now))
+
+    def _rest_ms(self) -> int:
+        """For how long a run may rest in memory."""
+        if len(self._core.live) <= MANY_RUNS:
+            return self._evict_after_ms
+        return min(self._evict_after_ms, int(EVICT_EVERY_SECONDS * 1000))
 
     async def finish(self, now: int) -> None:
         """Once more, at the end."""

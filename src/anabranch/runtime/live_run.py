@@ -17,7 +17,7 @@ from anabranch.store.damage import events_of, require_next, state_in
 from anabranch.store.ports import Record, StateSnapshot
 
 
-class LiveRun(msgspec.Struct):
+class LiveRun(msgspec.Struct, gc=False):
     """A run in memory."""
 
     net: Net

@@ -12,17 +12,19 @@ from typing import Any
 
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.jobs import kind_of_job, pool_of_job
-from anabranch.kernel.state import Job
+from anabranch.kernel.jobs import pool_of_job, work_of
+from anabranch.kernel.state import Job, State
 from anabranch.runtime.child_runs import ChildRuns
-from anabranch.runtime.effects import Effect, Execute, Stop
+from anabranch.runtime.effects import Effect, Execute, LeavePlaces, SeekPlaces, Stop
 from anabranch.runtime.jobs.concurrency import JobQueues
+from anabranch.runtime.jobs.dispatchers import is_dispatcher
 from anabranch.runtime.jobs.pool_queues import Lease, PoolQueues
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.messages.wakeups import wake_ups
 from anabranch.runtime.metrics.engine_metrics import EngineMetrics
 from anabranch.runtime.values.payload_refs import PayloadRefs
 from anabranch.runtime.values.read_rights import before
+from anabranch.store.admission_ports import Admission
 from anabranch.work.loops.collections.port import KIND
 
 log = logging.getLogger("anabranch.engine")
@@ -73,11 +75,11 @@ class Reactions:
 
     def _queue(self, live: LiveRun, job: Job) -> None:
         step = live.net.steps[job.step]
-        pool = pool_of_job(step, job)
-        if self._pools.outside(pool):
-            self._pools.add(live.state.run, job.id, job.attempt, pool, job.since)
+        state, work = live.state, work_of(step, job)
+        if work.pool and self._pools.outside(pool := pool_of_job(step, job)):
+            self._pools.add(state.run, job.id, job.attempt, pool, job.since, state.priority)
         else:
-            self._job_queues.add(live.state.run, job.id, job.attempt, kind_of_job(step, job))
+            self._job_queues.add(state.run, job.id, job.attempt, work.kind, state.priority)
 
     def started(self, live: LiveRun, event: e.JobStarted) -> None:
         self._engine_metrics.began(live, event)
@@ -116,7 +118,7 @@ class Reactions:
     def cancelling(self, live: LiveRun, event: e.JobCancelling) -> None:
         job = live.state.jobs.get(event.job)
         waits = job is not None  # a parked job is told to stop and not waited for
-        outside = job is not None and job.lease > 0
+        outside = job is not None and self._is_outside(job)
         run = live.state.run
         stop = Stop(run, event.job, event.attempt, event.ticket, discharge=waits, outside=outside)
         self.effects.append(stop)
@@ -126,9 +128,15 @@ class Reactions:
     def doomed(self, live: LiveRun, event: e.TokenDoomed) -> None:
         """Work that may come to its end does so elsewhere, or nobody is there to do it."""
         job = live.state.jobs.get(f"{event.token}.0")
-        if not self.has_crew and job is not None and job.phase == "running" and not job.lease:
+        running = job is not None and job.phase == "running"
+        if not self.has_crew and job is not None and running and not self._is_outside(job):
             lost = s.JobLose(job.id, job.attempt, "its engine is gone", counted=False)
             self._family.say(live.state.run, lost)
+
+    def _is_outside(self, job: Job) -> bool:
+        """Whether a worker elsewhere has it. A dispatcher lives in an engine that starts work; this
+        one does not, so it is gone."""
+        return job.lease > 0 and (self.has_crew or not is_dispatcher(job.worker))
 
     def timed_out(self, live: LiveRun, event: e.JobTimedOut) -> None:
         self.over(live, event)
@@ -154,7 +162,13 @@ class Reactions:
             self._family.cancel_child(live.state.run, event.job, event.ticket, _TIME_IS_UP)
         self.scheduled(live, event)
 
+    def queued(self, live: LiveRun, _event: e.RunQueued) -> None:
+        self.effects.append(SeekPlaces(live.state.run, admissions_of(live.state)))
+
     def finished(self, live: LiveRun, _event: e.RunFinished) -> None:
+        if live.state.limits:
+            keys = [one.key for one in live.state.limits]
+            self.effects.append(LeavePlaces(live.state.run, keys))
         if live.holds_refs or live.state.looped:  # the items of a loop may have stored some
             self._holds.end(live.state.run, live.state.finished_at)
         if live.state.parent is not None:
@@ -170,6 +184,11 @@ class Reactions:
     def cut(self, live: LiveRun, event: e.LoopCut) -> None:
         if event.source is not None and not _counts(event.source):
             live.holds_refs = True  # the items of a long list are payloads
+
+    def signalled(self, live: LiveRun, event: e.SignalReceived) -> None:
+        """A payload that is large, or that the sender named, belongs to the run."""
+        self._holds.placed(live.state, event.payload)
+        live.holds_refs = self._holds.given(live, event.payload) or live.holds_refs
 
     def brought(self, live: LiveRun, event: e.RunStarted | e.ContextPatched) -> None:
         """Values that come from outside may stand for larger ones too."""
@@ -192,6 +211,21 @@ def _counts(source: Any) -> bool:
     return isinstance(source, Mapping) and source.get(KIND) == "range"
 
 
+def admissions_of(state: State) -> list[Admission]:
+    """The rows of a run, one for each of its limits."""
+    return [
+        Admission(
+            run=state.run,
+            key=one.key,
+            limit=one.limit,
+            when_full=one.when_full,
+            priority=state.priority,
+            asked_at=state.started_at,
+        )
+        for one in state.limits
+    ]
+
+
 _FOLLOW_UPS: dict[type, Callable[[Reactions, LiveRun, Any], None]] = {
     e.JobScheduled: Reactions.scheduled,
     e.ShardScheduled: Reactions.scheduled,
@@ -203,6 +237,7 @@ _FOLLOW_UPS: dict[type, Callable[[Reactions, LiveRun, Any], None]] = {
     e.TokenDoomed: Reactions.doomed,
     e.RunStarted: Reactions.brought,
     e.ContextPatched: Reactions.brought,
+    e.SignalReceived: Reactions.signalled,
     e.JobReported: Reactions.reported,
     e.LoopCut: Reactions.cut,
     e.JobLost: Reactions.over,
@@ -211,4 +246,5 @@ _FOLLOW_UPS: dict[type, Callable[[Reactions, LiveRun, Any], None]] = {
     e.JobDischarged: Reactions.discharged,
     e.RunResumed: Reactions.resumed,
     e.RunFinished: Reactions.finished,
+    e.RunQueued: Reactions.queued,
 }

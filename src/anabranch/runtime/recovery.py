@@ -1,18 +1,20 @@
 """Recovery: what an engine does with the unfinished runs it finds in its store.
 
 Runs that only stand at gates stay in the store and cost nothing but their alarm. The others come
-into memory; jobs that were out with the last engine are lost and go out again. Jobs of workers
-elsewhere stay with them, under their leases.
+into memory; jobs that were out with the last engine are lost and go out again, and so are those
+that it had given to a compute cluster. Jobs of workers elsewhere stay with them, under their
+leases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import DEFAULT_WORK
 from anabranch.kernel.state import Job
 from anabranch.runtime.core import Core
+from anabranch.runtime.jobs.dispatchers import is_dispatcher
 from anabranch.runtime.live_run import LiveRun
 from anabranch.store.damage import damage_of
 from anabranch.store.ports import Head, Record, StateSnapshot, Store
@@ -20,6 +22,7 @@ from anabranch.store.ports import Head, Record, StateSnapshot, Store
 PAGE = 1000
 #: A lease that ran out while no engine was there could not be extended: it gets so long again.
 GRACE_MS = 15_000
+SUBMITTER_ENDED = "the server that had submitted it has ended"
 
 
 def recover(
@@ -31,19 +34,28 @@ def recover(
 ) -> int:
     """Bring back every unfinished run, or `only` these, or those of `partitions` of a shared store;
     returns how many came into memory."""
-    heads = unfinished(core.store, only, partitions)
-    others = core.inbox
-    moving = [head for head in heads if head.status != "waiting" or damage_of(head)]
-    for start in range(0, len(moving), PAGE):
-        page = moving[start : start + PAGE]
-        found = core.store.read_many([head.run for head in page])
-        for head in page:
-            _bring_back(core, now, head, *found[head.run])
-    for head in heads:
-        if head.status == "waiting" and head.next_wake is not None and not damage_of(head):
+    others, moved = core.inbox, 0
+    moving: list[Head] = []
+    for head in unfinished(core.store, only, partitions):  # of a million that wait none is kept
+        if head.status == "queued" and not damage_of(head):
+            core.found_queued.append(head.run)
+        elif head.status != "waiting" or damage_of(head):
+            moving.append(head)
+        elif head.next_wake is not None:
             core.set_wake(head.run, max(head.next_wake, now))
+        if len(moving) == PAGE:
+            moved += _bring_all_back(core, now, moving)
+            moving = []
+    moved += _bring_all_back(core, now, moving)
     core.bring_forward(core.inbox - others)
-    return len(moving)
+    return moved
+
+
+def _bring_all_back(core: Core, now: int, heads: Sequence[Head]) -> int:
+    found = core.store.read_many([head.run for head in heads]) if heads else {}
+    for head in heads:
+        _bring_back(core, now, head, *found[head.run])
+    return len(heads)
 
 
 def _bring_back(
@@ -62,7 +74,9 @@ def go_on(core: Core, live: LiveRun, now: int) -> None:
     """What the last engine itself had at work is lost, and goes out again. Leases are kept."""
     run = live.state.run
     for job in list(live.state.jobs.values()):
-        if job.lease:
+        if job.lease and is_dispatcher(job.worker):
+            _take_back(core, run, job)
+        elif job.lease:
             _go_on_lease(core, live, job, now)
         elif job.phase == "running":
             core.offer(run, s.JobLose(job.id, job.attempt, "the engine restarted"))
@@ -72,6 +86,14 @@ def go_on(core: Core, live: LiveRun, now: int) -> None:
             core.family.ask_child(run, job.id, job.attempt, job.ticket)
     core.reactions.queue_scheduled(live)
     core.set_alarm(live)
+
+
+def _take_back(core: Core, run: str, job: Job) -> None:
+    """A cluster does it, perhaps, and nobody hears how it ends. That is no fault of the job."""
+    if job.phase == "cancelling":
+        core.offer(run, s.JobDischarge(job.id))
+    else:
+        core.offer(run, s.JobLose(job.id, job.attempt, SUBMITTER_ENDED, counted=False))
 
 
 def _go_on_lease(core: Core, live: LiveRun, job: Job, now: int) -> None:
@@ -86,14 +108,13 @@ def unfinished(
     store: Store,
     only: Collection[str] | None = None,
     partitions: Collection[int] | None = None,
-) -> list[Head]:
+) -> Iterator[Head]:
     """Every unfinished run of the store, or those of `only` or in `partitions`."""
     if only is not None:
         found = (store.head(name) for name in only)
-        return [head for head in found if head is not None and not head.finished]
-    heads: list[Head] = []
-    while True:
-        page = store.unfinished(heads[-1].run if heads else "", PAGE, partitions)
-        heads += page
-        if len(page) < PAGE:
-            return heads
+        yield from (head for head in found if head is not None and not head.finished)
+        return
+    page = store.unfinished("", PAGE, partitions)
+    while page:
+        yield from page
+        page = store.unfinished(page[-1].run, PAGE, partitions) if len(page) == PAGE else []

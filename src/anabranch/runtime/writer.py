@@ -58,7 +58,8 @@ class Writer:
 
     async def write(self, batch: Batch, then: Callable[[], None]) -> None:
         """Make the batch durable, then call `then`. Returns early where that may take a while."""
-        await self.drain()
+        if self._in_flight is not None:
+            await self.drain()
         if not (batch.commits or batch.payloads or batch.answers or batch.streams):
             then()
             return

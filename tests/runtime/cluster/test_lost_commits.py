@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from itertools import count
 from typing import Any, cast
@@ -16,8 +17,9 @@ from typing import Any, cast
 import pytest
 
 from anabranch import Engine
-from anabranch.errors import StoreError
+from anabranch.errors import Conflict, StoreError
 from anabranch.store.postgres.store import PostgresStore
+from anabranch.testing.store_suite.samples import a_batch, a_commit, refused
 from postgres_proxy import CommitProxy, Fault
 from postgres_server import PostgresServer
 from runtime.support import run
@@ -76,6 +78,37 @@ def test_a_connection_lost_at_any_commit_of_a_run_loses_nothing_and_repeats_noth
 
     run(work())
     rows_are_whole(server, schema)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_commit_whose_end_was_not_seen_is_not_written_again_after_others_had_the_partition(
+    server: PostgresServer, proxy: CommitProxy, fault: Fault
+) -> None:
+    """The server is stopped for longer than its lease, another one has all of its partitions and
+    leaves, and the claim that the first one was about to make comes after that."""
+    schema = new_schema()
+    far = f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres?schema={schema}"
+    near = f"{server.uri()}{'&' if '?' in server.uri() else '?'}schema={schema}"
+    with (
+        closing(PostgresStore(far, partitions=2)) as stopped,
+        closing(PostgresStore(near)) as other,
+    ):
+        stopped.cluster.join("stopped", "", 0.05)
+        stopped.cluster.claim(2)
+        stopped.commit(a_batch(a_commit("run", 1)))
+        batch = a_batch(a_commit("run", 2))
+        proxy.arm(1, fault)
+        with refused(StoreError):
+            stopped.commit(batch)
+        assert proxy.lost == 1
+        other.cluster.join("other", "", 600.0)
+        asyncio.run(until(lambda: other.cluster.claim(2) or len(other.cluster.owned) == 2))
+        before = len(other.read("run"))
+        other.cluster.leave()
+        assert stopped.cluster.claim(2) == []
+        with refused(Conflict, "does not own partition"):
+            stopped.commit(batch)
+        assert len(other.read("run")) == before
 
 
 @pytest.mark.parametrize("fault", FAULTS)

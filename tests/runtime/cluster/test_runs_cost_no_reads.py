@@ -20,8 +20,9 @@ from ..support import chain, run
 
 MANY = 30
 NAMES = {text: name for name, text in STATEMENTS.items()}
-#: What a server looks at now and then, whatever its runs do: the mailbox, and holds that are over.
-NOW_AND_THEN = {"news", "unanswered_in", "over"}
+#: What a server looks at now and then, whatever its runs do: the mailbox, holds that are over, and
+#: schedules that are due, webhooks, what other servers say of their pools.
+NOW_AND_THEN = {"news", "unanswered_in", "over", "due_records", "records", "hooks"}
 
 
 def settings(postgres: str, schema: str) -> Settings:

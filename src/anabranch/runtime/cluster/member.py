@@ -25,7 +25,14 @@ from anabranch.runtime.jobs.executor import Executor
 from anabranch.runtime.messages.codec import elsewhere
 from anabranch.runtime.messages.subscribers import Subscribers
 from anabranch.runtime.recovery import recover
-from anabranch.store.cluster_ports import LOG, MAIL, PARTITION_LOST, SERVERS, Cluster
+from anabranch.store.cluster_ports import (
+    LOG,
+    MAIL,
+    PARTITION_LOST,
+    RECORDS,
+    SERVERS,
+    Cluster,
+)
 from anabranch.store.outages import AWAY, passes
 
 log = logging.getLogger("anabranch.cluster")
@@ -66,6 +73,8 @@ class ClusterMember:
         self._open: set[int] = set()
         #: Awaited before partitions change hands: what is under way for their runs must end.
         self.before_hand_over: list[Callable[[], Awaitable[None]]] = []
+        #: Runs that something is done for in this process beside the executor.
+        self.also_at_work: list[Callable[[], Collection[str]]] = []
         self._only: set[str] | None = None  # the runs to bring back, of all
         self._lost = False
         #: Partitions that were taken, and lost with the lease, and how often that was.
@@ -199,6 +208,8 @@ class ClusterMember:
             self.membership.look()
         if MAIL in kinds and not self.owns_nothing:
             self._mail()
+        if RECORDS in kinds:
+            self._subscribers.records_changed()
 
     async def close(self) -> None:
         """The others get the partitions first of all."""
@@ -277,11 +288,15 @@ class ClusterMember:
         return sorted(given)
 
     def _busy(self) -> set[int]:
-        return set(map(self._cluster.place, self._executor.runs))
+        return set(map(self._cluster.place, self._worked_for()))
+
+    def _worked_for(self) -> set[str]:
+        more = (run for runs in self.also_at_work for run in runs())
+        return {*self._executor.runs, *more}
 
     def _at_work(self) -> set[str]:
         """Runs with work in this process, or with something that waits to be recorded."""
-        return {*self._executor.runs, *self._core.runs_in_hand}
+        return {*self._worked_for(), *self._core.runs_in_hand}
 
     async def _let_go(self) -> None:
         for act in self.before_hand_over:

@@ -1,13 +1,15 @@
 """Lanes: how many jobs of a kind may be at work at once, and who is next.
 
-A job waits here as `scheduled`; its timeout starts only when it leaves. Within a lane it is first
-come, first served. Nothing here is durable: the log says what is scheduled, and recovery reads it.
+A job waits here as `scheduled`; its timeout starts only when it leaves. Within a lane the job of
+the run with the highest priority goes first; otherwise it is first come, first served. Nothing
+here is durable: the log says what is scheduled, and recovery reads it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from heapq import heappop, heappush
 
 import msgspec
 
@@ -19,10 +21,30 @@ THREADS = "(threads)"  # no kind is called that
 LANES_KEPT = 1000  # without jobs: where pools are served here, a kind may have any name
 
 
-class ReadyJob(msgspec.Struct, frozen=True):
+class ReadyJob(msgspec.Struct, frozen=True, gc=False):
     run: str
     job: str
     attempt: int
+
+
+class RankedQueue:
+    """A queue of which some jobs are more urgent: the highest priority first, then first come."""
+
+    def __init__(self, waiting: Iterable[ReadyJob] = ()) -> None:
+        self._heap: list[tuple[int, int, ReadyJob]] = []
+        self._count = 0
+        for ready in waiting:
+            self.push(ready, 0)
+
+    def push(self, ready: ReadyJob, priority: int) -> None:
+        self._count += 1
+        heappush(self._heap, (-priority, self._count, ready))
+
+    def popleft(self) -> ReadyJob:
+        return heappop(self._heap)[2]
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
 
 class JobQueues:
@@ -37,13 +59,21 @@ class JobQueues:
         self._total = total
         self._limits = dict(limits or {})
         self._shared = dict(shared or {})
-        self._queues: dict[str, deque[ReadyJob]] = {}
+        self._queues: dict[str, deque[ReadyJob] | RankedQueue] = {}
         self._used: dict[str, int] = {}
         self._holders: dict[tuple[str, str], str] = {}  # (run, job) → lane
 
-    def add(self, run: str, job: str, attempt: int, kind: str) -> None:
+    def add(self, run: str, job: str, attempt: int, kind: str, priority: int = 0) -> None:
         lane = self._shared.get(kind, kind)
-        self._queues.setdefault(lane, deque()).append(ReadyJob(run, job, attempt))
+        queue = self._queues.get(lane)
+        if queue is None:
+            queue = self._queues[lane] = deque()
+        if not priority and isinstance(queue, deque):
+            queue.append(ReadyJob(run, job, attempt))
+            return
+        if isinstance(queue, deque):
+            queue = self._queues[lane] = RankedQueue(queue)
+        queue.push(ReadyJob(run, job, attempt), priority)
 
     def can_start(self) -> bool:
         for lane, queue in self._queues.items():  # noqa: SIM110 - asked twice a turn
@@ -59,7 +89,8 @@ class JobQueues:
 
     def take(self) -> Iterator[ReadyJob]:
         """Jobs that may start now; each holds a place until it is freed."""
-        for lane, queue in list(self._queues.items()):  # places are freed meanwhile
+        for lane in list(self._queues):  # places are freed meanwhile
+            queue = self._queues[lane]
             while queue and self._room(lane):
                 ready = queue.popleft()
                 if (ready.run, ready.job) in self._holders:
@@ -93,6 +124,11 @@ class JobQueues:
         return len(self._holders)
 
     @property
+    def places(self) -> int:
+        """How many jobs there may be at work at once."""
+        return self._total
+
+    @property
     def queued(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
 
@@ -104,6 +140,7 @@ def job_queues_for(settings: Settings, performers: Mapping[str, Performer]) -> J
         "shell": settings.shells_max,
         THREADS: settings.threads_max,
     }
-    shared = {kind: THREADS for kind, one in performers.items() if isinstance(one, ThreadTool)}
+    inner = {kind: getattr(one, "inner", one) for kind, one in performers.items()}
+    shared = {kind: THREADS for kind, one in inner.items() if isinstance(one, ThreadTool)}
     shared |= dict.fromkeys(("script", "container"), "shell")
     return JobQueues(settings.jobs_max, limits, shared)

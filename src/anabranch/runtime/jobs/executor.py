@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Set
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,7 +27,9 @@ from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
 from anabranch.store.cluster_ports import Cluster
 from anabranch.work.faults import not_prepared, unexpected
-from anabranch.work.port import Parked, Performer, Task
+from anabranch.work.logs.attempt_log import print_target
+from anabranch.work.logs.attempt_logs import AttemptLogs
+from anabranch.work.port import Parked, Performer, Task, parked_job
 from anabranch.work.run_at_work import run_at_work
 from anabranch.work.secrets.redaction import Redactor, given_to_work, giving, with_credentials
 from anabranch.work.tracing import working_in
@@ -68,6 +70,17 @@ class Executor:
             for kind, performer in performers.items()
             if (perform_now := getattr(performer, "perform_now", None)) is not None
         }
+        #: Kinds some of whose tasks can be done in place; None is their answer for any other.
+        self._at_once = {
+            kind: perform_at_once
+            for kind, performer in performers.items()
+            if (perform_at_once := getattr(performer, "perform_at_once", None)) is not None
+        }
+        self._prints = {
+            kind for kind in self._in_place if getattr(performers[kind], "prints", False)
+        }
+        #: Who keeps what work prints, if anybody does.
+        self.logs: AttemptLogs | None = None
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._told: dict[Key, Stop] = {}
         self._closing = False
@@ -95,10 +108,13 @@ class Executor:
             self._hand_back(effect, "the engine stopped")
             return
         assert live is not None
-        if nobody_waits(live.state, job):  # its gather closed while the batch was written
+        perhaps_gone = job.gather or job.token not in live.state.tokens
+        if perhaps_gone and nobody_waits(live.state, job):
+            # Its gather closed while the batch was written.
             self._offer(effect.run, s.JobLose(effect.job, effect.attempt, "nobody waits for it"))
             return
-        if live.net.has_secrets or live.sealed.values:
+        net = live.net
+        if net.keychain or net.asks_credentials or live.sealed.values:
             self._send_out(effect, partial(self._with_secrets, live, effect))
             return
         missed = self._failed_reads if self.cluster is not None else 0
@@ -119,9 +135,21 @@ class Executor:
             message = f"there is no work of kind {task.kind!r}"
             self._deliver(effect, failed("config", message, retryable=False))
         elif task.kind in self._in_place:
-            self._deliver(effect, _guarded(self._in_place[task.kind], task))
+            perform_now = self._in_place[task.kind]
+            if self.logs is not None and task.kind in self._prints:
+                self._deliver(effect, _heard(self.logs, perform_now, task))
+            else:
+                self._deliver(effect, _guarded(perform_now, task))
+        elif task.kind in self._at_once and (answer := self._done_at_once(task)) is not None:
+            self._deliver(effect, answer)
         else:
-            self._send_out(effect, partial(carry_out, performer, task))
+            self._send_out(effect, partial(carry_out, performer, task, self.logs))
+
+    def _done_at_once(self, task: Task) -> Answer | Parked | None:
+        perform = self._at_once[task.kind]
+        return (
+            _heard(self.logs, perform, task) if self.logs is not None else _guarded(perform, task)
+        )
 
     async def _with_secrets(self, live: LiveRun, effect: Execute) -> Answer | Parked:
         """Work of a run with secrets: what is handed out while its inputs are rendered, and while
@@ -151,7 +179,7 @@ class Executor:
         performer = self._performers.get(task.kind)
         if performer is None:
             return failed("config", f"there is no work of kind {task.kind!r}", retryable=False)
-        return await carry_out(performer, task)
+        return await carry_out(performer, task, self.logs)
 
     def _built(
         self, live: LiveRun, effect: Execute, keyring: Mapping[str, Any] | None
@@ -279,21 +307,30 @@ class Executor:
 
 
 def _park(effect: Execute, parked: Parked) -> s.JobPark:
-    return s.JobPark(
-        effect.job, effect.attempt, parked.ticket, parked.until, parked.memory, parked.limit_ms
-    )
+    return parked_job(effect.job, effect.attempt, parked)
 
 
-async def carry_out(performer: Performer, task: Task) -> Answer | Parked:
-    """Do the work; what it was given of secrets by then or meanwhile is in no answer."""
+async def carry_out(
+    performer: Performer, task: Task, logs: AttemptLogs | None = None
+) -> Answer | Parked:
+    """Do the work, in an asyncio task of its own; what it was given of secrets by then or meanwhile
+    is in no answer. What it prints, and why it failed, is kept by `logs`."""
     outer = given_to_work()  # whoever opened that scope also cleans
     scope = Redactor.of_job() if outer is None else outer
-    with giving(scope):
-        try:
+    printed = logs.of(task, scope) if logs is not None else None
+    print_target.set(printed)
+    try:
+        with giving(scope):
             doing = _in_span(performer, task) if task.trace else performer.perform(task)
             answer: object = await doing
-        except Exception as defect:
-            answer = _defect(f"the {task.kind} performer failed: {defect!r}")
+    except Exception as defect:  # of the performer: whatever it raises, its job has an answer
+        answer = _defect(f"the {task.kind} performer failed: {defect!r}")
+    except BaseException:  # it was told to stop
+        if printed is not None:
+            printed.close()
+        raise
+    if printed is not None:
+        printed.end(answer)
     if isinstance(answer, Parked):
         return answer
     if not isinstance(answer, Answer):
@@ -316,11 +353,24 @@ def _defect(message: str) -> Answer:
     return failed("defect", message, retryable=False)
 
 
-def _guarded(perform_now: Callable[[Task], Answer], task: Task) -> Answer:
+A = TypeVar("A")
+
+
+def _guarded(perform_now: Callable[[Task], A], task: Task) -> A | Answer:
     try:
         return perform_now(task)
     except Exception as defect:
         return _defect(f"the {task.kind} performer failed: {defect!r}")
+
+
+def _heard(logs: AttemptLogs, perform_now: Callable[[Task], A], task: Task) -> A | Answer:
+    printed = logs.of(task, None)
+    before = print_target.set(printed)
+    answer = _guarded(perform_now, task)
+    print_target.reset(before)
+    if printed.lock is not None or (isinstance(answer, Answer) and answer.fault is not None):
+        printed.end(answer)
+    return answer
 
 
 def nobody_waits(state: State, job: Job) -> bool:

@@ -5,7 +5,8 @@ index is made anew from the runs that recovery brings into memory, and a job cos
 have to be written when it is scheduled and deleted when it is claimed. Runs with such jobs stay in
 memory until the jobs are done.
 
-Between runs the order is fair: each claim goes round the runs and takes one job of each in turn.
+Runs of a higher priority come first. Between others the order is fair: each claim goes round the
+runs and takes one job of each in turn.
 Within a run it is first come, first served.
 """
 
@@ -15,6 +16,8 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Set
 from typing import NamedTuple
+
+import msgspec
 
 from anabranch.runtime.jobs.concurrency import ReadyJob
 
@@ -32,47 +35,79 @@ class Lease(NamedTuple):
     until: int
 
 
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker says of itself, for people: nothing is decided by it."""
+
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    places: int = 0  # jobs at once
+    kinds: list[str] = []  # of work that it can do
+
+
+class WorkerRecord(msgspec.Struct):
+    """A worker that asked since the engine started."""
+
+    seen_at: int
+    about: WorkerReport
+    pools: set[str]
+
+
 class PoolQueue:
     """The jobs of one pool that wait."""
 
     def __init__(self) -> None:
-        self.runs: OrderedDict[str, OrderedDict[str, tuple[int, int]]] = OrderedDict()
+        #: By priority the runs with jobs that wait, and the priorities of runs that have one.
+        self.ranks: dict[int, OrderedDict[str, OrderedDict[str, tuple[int, int]]]] = {}
+        self.priorities: dict[str, int] = {}
         self.size = 0
         self.waiters: deque[asyncio.Future[None]] = deque()
         self.workers: OrderedDict[str, int] = OrderedDict()  # name → when it asked last
         self.asked_at = 0
         self.used = False  # a job of this pool was seen
 
-    def add(self, run: str, job: str, attempt: int, since: int) -> None:
-        jobs = self.runs.setdefault(run, OrderedDict())
+    def add(self, run: str, job: str, attempt: int, since: int, priority: int = 0) -> None:
+        if priority:
+            self.priorities[run] = priority
+        jobs = self.ranks.setdefault(priority, OrderedDict()).setdefault(run, OrderedDict())
         self.size += job not in jobs
         self.used = True
         jobs[job] = (attempt, since)
 
     def drop(self, run: str, job: str) -> None:
-        jobs = self.runs.get(run)
+        rank = self.priorities.get(run, 0)
+        jobs = self.ranks[rank].get(run) if rank in self.ranks else None
         if jobs is None or jobs.pop(job, None) is None:
             return
         self.size -= 1
         if not jobs:
-            del self.runs[run]
+            self._leave(rank, run)
+
+    def _leave(self, rank: int, run: str) -> None:
+        """No job of the run waits any more."""
+        del self.ranks[rank][run]
+        self.priorities.pop(run, None)
+        if not self.ranks[rank]:
+            del self.ranks[rank]
 
     def take(self) -> ReadyJob | None:
         """The first job of the run whose turn it is; the run goes to the end of the line."""
-        if not self.runs:
+        if not self.ranks:
             return None
-        run, jobs = next(iter(self.runs.items()))
+        rank = max(self.ranks)
+        run, jobs = next(iter(self.ranks[rank].items()))
         job, (attempt, _) = jobs.popitem(last=False)
         self.size -= 1
         if jobs:
-            self.runs.move_to_end(run)
+            self.ranks[rank].move_to_end(run)
         else:
-            del self.runs[run]
+            self._leave(rank, run)
         return ReadyJob(run, job, attempt)
 
     def oldest(self) -> int:
         """Since when the job waits that has waited longest; 0 when there is none."""
-        firsts = (next(iter(jobs.values()))[1] for jobs in self.runs.values())
+        runs = (jobs for rank in self.ranks.values() for jobs in rank.values())
+        firsts = (next(iter(jobs.values()))[1] for jobs in runs)
         return min(firsts, default=0)
 
     def call(self) -> None:
@@ -92,6 +127,7 @@ class PoolQueues:
         self._lines: dict[str, PoolQueue] = {}
         self._waiting: dict[tuple[str, str], str] = {}  # (run, job) → pool
         self._leases: dict[tuple[str, str], Lease] = {}
+        self._workers: OrderedDict[str, WorkerRecord] = OrderedDict()  # the last one seen last
         self._closed = False
 
     def outside(self, pool: str) -> bool:
@@ -100,9 +136,11 @@ class PoolQueues:
 
     # -- what the engine records -------------------------------------------------------------
 
-    def add(self, run: str, job: str, attempt: int, pool: str, since: int) -> None:
+    def add(
+        self, run: str, job: str, attempt: int, pool: str, since: int, priority: int = 0
+    ) -> None:
         line = self._line(pool)
-        line.add(run, job, attempt, since)
+        line.add(run, job, attempt, since, priority)
         self._waiting[run, job] = pool
         line.call()
 
@@ -113,7 +151,8 @@ class PoolQueues:
 
     def drop(self, run: str, job: str) -> None:
         """Nobody waits for it and nobody has it."""
-        self._wait_no_more(run, job)
+        if self._waiting:
+            self._wait_no_more(run, job)
         self._leases.pop((run, job), None)
 
     def forget(self, runs: Set[str]) -> None:
@@ -151,8 +190,9 @@ class PoolQueues:
             most -= 1
             yield ready
 
-    def saw(self, pool: str, worker: str, at: int) -> None:
+    def saw(self, pool: str, worker: str, at: int, about: WorkerReport | None = None) -> None:
         """A worker asked for jobs of this pool."""
+        self._remember(pool, worker, at, about)
         line = self._line(pool)
         line.asked_at = at
         workers = line.workers
@@ -160,6 +200,23 @@ class PoolQueues:
         workers.move_to_end(worker)
         while len(workers) > WORKERS_KEPT:
             workers.popitem(last=False)
+
+    def _remember(self, pool: str, worker: str, at: int, about: WorkerReport | None) -> None:
+        known = self._workers.get(worker)
+        if known is None:
+            known = self._workers[worker] = WorkerRecord(at, WorkerReport(), set())
+            if len(self._workers) > WORKERS_KEPT:
+                self._workers.popitem(last=False)
+        known.pools.add(pool)
+        known.about = about or known.about
+        self.heard(worker, at)
+
+    def heard(self, worker: str, at: int) -> None:
+        """It said something of a job that it has."""
+        known = self._workers.get(worker)
+        if known is not None:
+            known.seen_at = at
+            self._workers.move_to_end(worker)
 
     async def wait(self, pool: str, seconds: float, *, takes: bool = True) -> None:
         """Until a job of this pool waits, or time is up. Whoever only wants to know and `takes`
@@ -201,6 +258,11 @@ class PoolQueues:
         leased = {lease.pool for lease in self._leases.values()}
         return sorted({*self._lines, *leased})
 
+    @property
+    def is_used(self) -> bool:
+        """Whether any pool was seen: one with jobs, or that a worker asked for."""
+        return bool(self._lines or self._leases)
+
     def used(self, pool: str) -> bool:
         """Whether any job of this pool was seen since the engine started."""
         line = self._lines.get(pool)
@@ -216,6 +278,10 @@ class PoolQueues:
     def workers(self, pool: str) -> dict[str, int]:
         """Those who asked for jobs of this pool since the engine started, and when last."""
         return dict(self._lines[pool].workers) if pool in self._lines else {}
+
+    def all_workers(self) -> list[tuple[str, WorkerRecord]]:
+        """Every worker that asked since the engine started, the last one seen first."""
+        return list(reversed(self._workers.items()))
 
     def asked(self, pool: str) -> int:
         """When a worker last asked for jobs of this pool; 0 for never. Any thread may ask."""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from anabranch.kernel.fans import slot_value
-from anabranch.kernel.jobs import JUDGE_SLOT, idempotency_key, work_of
+from anabranch.kernel.jobs import JUDGE_SLOT, PLAIN_SLOT, idempotency_key, work_of
 from anabranch.kernel.routing import names_of_run
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.tracker import Shard, Tracker, loop_name
@@ -33,7 +33,7 @@ _ANY_VALUE = ("slot", "answer")
 Fetch = Callable[[str], bytes | None]
 
 
-class JobDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What the run knows of one job, as its performer is to be told it."""
 
     run: str
@@ -86,6 +86,8 @@ def describe_job(live: LiveRun, job: Job, work: Work, *, traces: bool = False) -
         trace=traceparent(state.run, job.id, job.attempt, state.trace) if traces else "",
         sealed_keys=state.sealed,
     )
+    if job.slot == PLAIN_SLOT and job.attempt == 1 and job.progress is None:
+        return plain  # its first execution
     more = _earlier_executions(job, shard)
     if tracker is None and job.slot >= 0:
         more |= {"slot": slot_value(state.gathers[job.gather], job.slot), "has_slot": True}

@@ -62,6 +62,9 @@ class ClaimedJob(JobDescription, frozen=True, kw_only=True, omit_defaults=True):
     #: The secrets for which marks stand in the input of the run.
     sealed: dict[str, Any] = msgspec.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"ClaimedJob({self.run!r}, {self.job!r}, {self.attempt})"  # its values may be secret
+
     @property
     def id(self) -> tuple[str, str, int]:
         return self.run, self.job, self.attempt
@@ -100,6 +103,11 @@ def travels(source: Any) -> bool:
     """Whether a worker can read this collection wherever it is."""
     kind = source.get(KIND) if isinstance(source, Mapping) else "list"
     return kind in ANYWHERE
+
+
+def is_range(source: Any) -> bool:
+    """Whether its items follow from a few numbers."""
+    return isinstance(source, Mapping) and source.get(KIND) == "range"
 
 
 def _rendered(

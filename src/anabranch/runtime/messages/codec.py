@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from anabranch.errors import (
@@ -17,8 +19,22 @@ from anabranch.errors import (
 from anabranch.kernel import stimuli as s
 from anabranch.store.ports import Message
 
-#: Only what people may say; jobs report to the engine that gave them out.
-Sayable = s.Decide | s.PatchContext | s.Pause | s.Resume | s.Cancel | s.Wake | s.TuneLoop
+#: Only what people may say; jobs report to the engine that gave them out, or, where that has given
+#: their run away, tell its new owner that they are late.
+Sayable = (
+    s.Admit
+    | s.Decide
+    | s.PatchContext
+    | s.Pause
+    | s.Resume
+    | s.Cancel
+    | s.Wake
+    | s.Signal
+    | s.TuneLoop
+    | s.RetryNow
+    | s.Skip
+    | s.JobLate
+)
 
 
 class StartRun(msgspec.Struct, frozen=True, tag="start_run"):
@@ -31,8 +47,13 @@ class StartRun(msgspec.Struct, frozen=True, tag="start_run"):
 
 Posted = Sayable | StartRun
 
-_decoder = msgspec.json.Decoder(Posted)
 _encoder = msgspec.json.Encoder()
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Posted]:
+    """Made with the first message: it takes longer than loading this module."""
+    return msgspec.json.Decoder(Posted)
 
 
 #: Another server owns the run; nothing was done here.
@@ -69,7 +90,7 @@ def write_message(stimulus: Posted) -> bytes:
 
 def read_message(message: Message) -> Posted:
     try:
-        stimulus: Posted = _decoder.decode(message.body)
+        stimulus: Posted = _decoder().decode(message.body)
         return stimulus
     except msgspec.MsgspecError as error:
         raise InputError(f"message {message.id} cannot be read: {error}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.kernel.stimuli import Stimulus
 from anabranch.runtime.core import Core
@@ -13,8 +15,10 @@ MAIL_AT_ONCE = 100
 
 
 class Mailbox:
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, on_change: Callable[[], None] = lambda: None) -> None:
+        """`on_change` is called when another process has written something."""
         self._core = core
+        self._on_change = on_change
         self._store = core.store
         self._taken: set[int] = set()  # their answers are on the way
         self._more = True  # what was posted before we came
@@ -29,7 +33,10 @@ class Mailbox:
         On a store that servers share, a message can become visible after one with a higher number
         that another server posted: nothing but what is unanswered tells of it."""
         alone = self._store.cluster is None
-        if alone and not self._store.changed() and not self._more:
+        changed = alone and self._store.changed()
+        if changed:
+            self._on_change()
+        if alone and not changed and not self._more:
             return None
         self._more = True  # until it has been read
         found = self._store.unanswered(MAIL_AT_ONCE)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from anabranch.errors import AnabranchError
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.runtime.effects import DurableEvents, Replied
 
+T = TypeVar("T")
 Listener = Callable[[DurableEvents], None]
+EndListener = Callable[[State], None]
 FINISHED_KEPT = 256
 STAND_BY_SECONDS = 60
 
@@ -25,6 +27,8 @@ class Subscribers:
     def __init__(self) -> None:
         self.finished: dict[str, State] = {}  # the last few, for whoever waits for them
         self._listeners: list[Listener] = []
+        self._end_listeners: list[EndListener] = []
+        self._record_listeners: list[Callable[[], None]] = []
         self._tickets: dict[int, asyncio.Future[None]] = {}
         self._next_ticket = 1
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
@@ -33,9 +37,18 @@ class Subscribers:
     # -- to wait -----------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Hear of every durable change; returns how to stop that."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        """Hear of every durable change; returns how to stop that. It costs every turn of every run:
+        whoever waits for ends only, or now and then for one run, hears of no more than that."""
+        return _added(self._listeners, listener)
+
+    def listen_to_ends(self, listener: EndListener) -> Callable[[], None]:
+        """Hear of every run that has ended; returns how to stop that."""
+        return _added(self._end_listeners, listener)
+
+    def listen_to_records(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Hear that another process may have changed the records of the store; returns how to stop
+        that."""
+        return _added(self._record_listeners, listener)
 
     def ticket(self) -> tuple[int, asyncio.Future[None]]:
         """For one stimulus: done when it has taken effect, or with why it was refused."""
@@ -87,12 +100,14 @@ class Subscribers:
             self.finished[news.run] = news.final
             if len(self.finished) > FINISHED_KEPT:
                 del self.finished[next(iter(self.finished))]
+            for end_listener in self._end_listeners:
+                end_listener(news.final)
         for listener in self._listeners:
             listener(news)
         for watcher in self._watchers.pop(news.run, ()):
             if not watcher.done():
                 watcher.set_result(None)
-        if news.run in self._waiters:
+        if news.run in self._waiters and news.status != "running":
             self._tell_waiters(news, news.final or state)
 
     def _tell_waiters(self, news: DurableEvents, state: State | None) -> None:
@@ -106,6 +121,10 @@ class Subscribers:
                 ending.set_result(state)
         if left:
             self._waiters[news.run] = left
+
+    def records_changed(self) -> None:
+        for listener in self._record_listeners:
+            listener()
 
     def look_again(self, why: Callable[[str], AnabranchError]) -> None:
         """Some of the runs may belong to another server from now on: those who wait for news of a
@@ -134,6 +153,11 @@ class Subscribers:
             _tell(waiting, why())
 
 
+def _added(listeners: list[T], one: T) -> Callable[[], None]:
+    listeners.append(one)
+    return partial(listeners.remove, one)
+
+
 def _tell(waiting: Iterable[asyncio.Future[Any]], error: AnabranchError) -> None:
     for future in waiting:
         if not future.done():
@@ -148,4 +172,5 @@ def stands(state: State, now: int) -> bool:
         return not any(job.phase == "running" for job in state.jobs.values())
     alarm = state.timers.earliest()
     soon = alarm is not None and alarm - now <= STAND_BY_SECONDS * 1000
-    return status == "waiting" and not state.jobs and not soon
+    asked = any(job.wait is None for job in state.jobs.values())  # somebody outside, as a child
+    return status == "waiting" and not asked and not soon

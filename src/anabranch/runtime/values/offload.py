@@ -26,14 +26,16 @@ class PayloadOffloader:
     def fit(self, run: str, stimulus: s.Stimulus) -> s.Stimulus:
         """The stimulus, or the same with refs for what is large in it."""
         if isinstance(stimulus, s.JobReport):
-            return self._report(run, stimulus)
+            result = stimulus.answer.result
+            if type(result) is list and len(result) == 1:  # that of a shard with one item
+                result = result[0]
+            small = type(result) in _SMALL and not stimulus.answer.patches
+            return stimulus if small else self._report(run, stimulus)
         if isinstance(stimulus, s.JobPark) and stimulus.memory is not None:
             return self._park(run, stimulus)
         return stimulus
 
     def _report(self, run: str, report: s.JobReport) -> s.JobReport:
-        if type(report.answer.result) in _SMALL and not report.answer.patches:
-            return report
         fit = self._inline if getattr(report.answer, "inline", False) else self._answer
         try:
             answer = fit(run, report.answer)

@@ -33,7 +33,7 @@ from anabranch.work.values.results import ResultPolicy, seen_by_tasks, stand_in
 _POLICY = ResultPolicy()  # of results for which nobody has said anything
 _encode = msgspec.json.Encoder().encode
 _MARK = _encode(KIND)
-
+_SCALARS = (type(None), bool, int, float, str)
 
 Fetch = Callable[[str], bytes | None]  # the content of a payload by its hash
 Load = Callable[[str], Any]  # its value
@@ -43,7 +43,7 @@ class TooLarge(AnabranchError):
     """A result that is too large even for the payload store."""
 
 
-class Light(msgspec.Struct, frozen=True):
+class Light(msgspec.Struct, frozen=True, gc=False):
     """A result fit to travel, and the payload that is to be stored for it."""
 
     result: Any
@@ -100,6 +100,8 @@ def mentions_ref(value: Any) -> bool:
 
 def holds_ref(value: Any) -> bool:
     """Is there a stand-in anywhere in it? Only containers are looked into."""
+    if type(value) in _SCALARS:
+        return False
     if type(value) is dict or isinstance(value, Mapping):
         if REF in value and is_ref(value):
             return True
@@ -158,6 +160,8 @@ def brings_ref(stimulus: s.Stimulus) -> bool:
             return holds_ref(stimulus.input) or bool(stimulus.reuse)
         case s.Wake():
             return holds_ref(stimulus.payload)
+        case s.Skip():
+            return holds_ref(stimulus.result)
         case _:
             return False
 

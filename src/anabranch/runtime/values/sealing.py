@@ -32,7 +32,7 @@ Input = Mapping[str, Any]
 Said = s.JobReport | s.JobPark | s.JobProgress | s.JobLose
 
 
-class Sealed(msgspec.Struct):
+class Sealed(msgspec.Struct, gc=False):
     """The secrets of one run in memory: by the key of the payload they belong to, or by mark."""
 
     values: Mapping[str, Any] = {}
@@ -59,7 +59,10 @@ class Sealed(msgspec.Struct):
                 return msgspec.structs.replace(said, answer=scope.answer(said.answer))
             case s.JobPark():
                 ticket, memory = scope.text(said.ticket), scope.clean(said.memory)
-                return msgspec.structs.replace(said, ticket=ticket, memory=memory)
+                wait = said.wait
+                if wait is not None:
+                    wait = msgspec.structs.replace(wait, seen=scope.clean(wait.seen))
+                return msgspec.structs.replace(said, ticket=ticket, memory=memory, wait=wait)
             case s.JobProgress():
                 return msgspec.structs.replace(said, progress=scope.clean(said.progress))
             case s.JobLose():

@@ -87,7 +87,7 @@ class StoredValues:
         self.overfull = False
 
 
-class RunValues(msgspec.Struct):
+class RunValues(msgspec.Struct, gc=False):
     """The `ValueAccess` of one run for one stimulus."""
 
     stored: StoredValues

@@ -1,0 +1,194 @@
+"""Runs that wait for a place under a limit: asks the store who begins, and tells them so.
+
+A run is recorded as queued before anybody asks for its places, and has them before it is told. A
+crash in between is made good by whoever owns the run next: recovery finds runs that have not asked,
+and a look every few seconds finds those that were not told. Both may be done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Sequence
+
+import msgspec
+
+from anabranch.errors import AnabranchError, Refused, StoreError
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.limits import limits_of
+from anabranch.kernel.step import workload_of
+from anabranch.net.net import Net
+from anabranch.runtime.core import Core
+from anabranch.runtime.effects import LeavePlaces, SeekPlaces
+from anabranch.runtime.reactions import admissions_of
+from anabranch.store.admission_ports import Admission, AdmissionTurn, SurplusRun
+
+LOOK_SECONDS = 5.0
+AGAIN_SECONDS = 1.0  # after the store was busy or away
+ACTOR = "limit"
+FULL = "limit_full"
+
+log = logging.getLogger("anabranch.limits")
+
+
+class Asking(msgspec.Struct):
+    """What to ask the store next."""
+
+    asked: list[Admission] = []
+    ended: list[str] = []
+    keys: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.asked or self.ended or self.keys)
+
+
+class RunAdmissions:
+    """`note` takes what has happened; `asking`, `decide` and `tell` follow it up, in this order."""
+
+    def __init__(self, core: Core, now: Callable[[], int], wake: Callable[[], None]) -> None:
+        self._core = core
+        self._store = core.store
+        self._now = now
+        self._wake = wake
+        self._next = Asking()
+        self._noted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._looked_at = 0
+        self._waiting = 0  # runs, when it was looked last
+        self._admitted = 0
+        registry = core.engine_metrics.registry
+        registry.gauge(
+            "anabranch_runs_queued",
+            "runs that wait for a place under a limit, in the whole store",
+            lambda: self._waiting,
+        )
+        registry.gauge(
+            "anabranch_runs_admitted_total",
+            "runs that this engine has found a place for",
+            lambda: self._admitted,
+            kind="counter",
+        )
+        self.only: set[str] | None = None  # an engine for some runs admits no others
+
+    # -- one after the other -----------------------------------------------------------------
+
+    def note(self, effect: SeekPlaces | LeavePlaces) -> None:
+        """A run is durably queued, or its end is durable."""
+        match effect:
+            case SeekPlaces():
+                self._next.asked += effect.asked
+                if self.only is not None:  # whoever is begun here is looked after here
+                    self.only.add(effect.run)
+            case LeavePlaces():
+                self._next.ended.append(effect.run)
+                self._next.keys += effect.keys
+        self._noted.set()
+
+    def asking(self) -> Asking:
+        """What was noted since the last time, with queued runs that recovery has found."""
+        found, self._core.found_queued = self._core.found_queued, []
+        if found:
+            known = self._store.admissions_known(found)
+            for run in (run for run in found if run not in known):
+                self._next.asked += self._asked_by(run)
+        asking, self._next = self._next, Asking()
+        return asking
+
+    def _asked_by(self, run: str) -> Sequence[Admission]:
+        try:
+            state = self._core.run(run).state
+        except AnabranchError:  # set aside, or another server's by now
+            return ()
+        return admissions_of(state) if state.queued_for_place else ()
+
+    def decide(self, asking: Asking, *, look: bool = False) -> AdmissionTurn:
+        """In any thread: which runs begin, and for which there is no place. With `look` also under
+        every key that runs wait for, and those that were admitted and not told."""
+        keys = [*asking.keys]
+        if look:
+            found = self._store.limited_keys()
+            self._waiting = sum(one.waiting for one in found)
+            keys += [one.key for one in found if one.waiting]
+        turn = AdmissionTurn()
+        if asking or keys:
+            turn = self._store.admit(
+                keys, self._now(), asked=asking.asked, ended=asking.ended, only=self.only
+            )
+        if not look:
+            return turn
+        untold = self._store.admitted_and_queued()
+        mine = [run for run in untold if self.only is None or run in self.only]
+        return AdmissionTurn([*dict.fromkeys([*turn.admitted, *mine])], turn.surplus)
+
+    def tell(self, turn: AdmissionTurn) -> None:
+        """Whoever owns these runs hears of it; to hear of it twice changes nothing."""
+        self._admitted += len(turn.admitted)
+        for run in turn.admitted:
+            self._core.offer(run, s.Admit())
+        for one in turn.surplus:
+            if self.only is None or one.run in self.only:
+                self._core.offer(one.run, s.Cancel(ACTOR, reason_of(one)))
+        if turn.admitted or turn.surplus:
+            self._wake()
+
+    # -- by itself ---------------------------------------------------------------------------
+
+    def start(self, only: Collection[str] | None) -> None:
+        self.only = None if only is None else set(only)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        self._closing = True  # before Python 3.12 a wake-up at the same moment hides a cancellation
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    async def _run(self) -> None:
+        while not self._closing:
+            wait = LOOK_SECONDS
+            asking = Asking()
+            try:
+                self._noted.clear()
+                asking = self.asking()
+                look = self._now() - self._looked_at >= LOOK_SECONDS * 1000
+                self.tell(await asyncio.to_thread(self.decide, asking, look=look))
+                self._looked_at = self._now() if look else self._looked_at
+            except StoreError as error:  # it is asked again: to ask twice changes nothing
+                log.warning("limits: %s", error.message)
+                self._put_back(asking)
+                wait = AGAIN_SECONDS
+            except Exception:  # a defect of ours must not end all limits for good
+                log.exception("limits: a look failed")
+                self._put_back(asking)
+                wait = AGAIN_SECONDS
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._noted.wait(), wait)
+
+    def _put_back(self, asking: Asking) -> None:
+        later = self._next
+        self._next = Asking(
+            asking.asked + later.asked, asking.ended + later.ended, asking.keys + later.keys
+        )
+
+    # -- before a run is recorded ------------------------------------------------------------
+
+    def require_room(self, net: Net, start: s.Start) -> None:
+        """Refuse a run that would not wait. One that finds room here and another comes first is
+        recorded, and cancelled at once."""
+        for one in limits_of(net, start, workload_of(net, start)):
+            if one.when_full != "reject":
+                continue
+            there = self._store.admissions(one.key, one.limit)
+            if len(there) >= one.limit:
+                runs = f"{one.limit} run{'s' if one.limit > 1 else ''}"
+                message = f"{one.key} is full: {runs} at once; {there[0].run} is under way"
+                raise Refused(message, code=FULL)
+
+
+def reason_of(one: SurplusRun) -> str:
+    if one.for_run:
+        return f"run {one.for_run} takes its place: {one.key} has {one.limit}"
+    return f"{one.key} is full: {one.limit} at once"
