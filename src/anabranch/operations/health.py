@@ -25,6 +25,7 @@ from typing import Literal
 import msgspec
 
 from anabranch.errors import AnabranchError, MissingRequirements
+from anabranch.operations.read.on_clusters import Clusters
 from anabranch.operations.webhooks.dispatcher import WebhookDispatcher
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.metrics.loop_lag import LoopLag
@@ -74,6 +75,7 @@ class Health:
         self._settings = settings
         self._loop = loop
         self.dispatcher: WebhookDispatcher | None = None  # it is made later
+        self.clusters: Clusters | None = None  # that do the jobs of pools
         self._stall = settings.health_stall_seconds
         self._probe: asyncio.Future[Mapping[str, Backlog]] | None = None
         self._probed_at = 0.0
@@ -266,13 +268,30 @@ class Health:
     def _pools(self) -> list[Check]:
         """Jobs nobody fetches are for people to see to: starting the server again mends nothing."""
         pools, now = self._engine.pools, self._engine.clock.now()
+        names = {*pools.names(), *(self.clusters.pools() if self.clusters is not None else ())}
         checks = []
-        for name in pools.names():
+        for name in sorted(names):
             since = pools.oldest(name)
             age = max(0, now - since) / 1000 if since else 0.0
-            said = f"a job has waited {age:.0f} s for a worker of pool {name!r}: start one"
-            checks.append(self._queue(f"pool:{name}", age, said))
+            checks.append(self._on_cluster(name, age) or self._of_workers(name, age))
         return checks
+
+    def _of_workers(self, pool: str, age: float) -> Check:
+        said = f"a job has waited {age:.0f} s for a worker of pool {pool!r}: start one"
+        return self._queue(f"pool:{pool}", age, said)
+
+    def _on_cluster(self, pool: str, age: float) -> Check | None:
+        """Of a pool that a compute cluster does; who asks may not know where that is."""
+        place = self.clusters.of_pool(pool) if self.clusters is not None else None
+        if place is None:
+            return None
+        name = f"pool:{pool}"
+        if place.state in ("away", "unfit"):
+            state = "does not answer" if place.state == "away" else "cannot do its jobs"
+            said = f"the {place.engine} cluster of pool {pool!r} {state}: /pools says why"
+            return Check(name=name, level="warn", value=age, unit="seconds", reason=said)
+        said = f"a job has waited {age:.0f} s for room at the {place.engine} cluster of {pool!r}"
+        return self._queue(name, age, f"{said}: /pools shows what it has")
 
     def _queue(self, name: str, age: float, reason: str) -> Check:
         """By how long the first in it has waited."""

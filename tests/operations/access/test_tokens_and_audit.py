@@ -18,6 +18,7 @@ from anabranch.operations.access.audit_log import TALLY_MS, AuditLog
 from anabranch.operations.access.tokens import AccessControl, Caller, Guesses, entry, everything
 from anabranch.store.access_ports import AuditEntry, AuditFilter
 from anabranch.store.memory.store import MemoryStore
+from hangs import HANG_SECONDS
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -85,7 +86,7 @@ def test_scopes_imply_what_they_should_and_nothing_else(access: AccessControl) -
     assert held("decide") == {"decide", "read"}
     assert held("work") == {"work"}
     assert held("work", "decide") == {"work", "decide", "read"}
-    assert held("admin") == {"read", "operate", "decide", "work", "admin"}
+    assert held("admin") == {"read", "operate", "decide", "work", "hook", "admin"}
     assert Caller("ann", frozenset()).may("open")
     with pytest.raises(Denied, match="'operate'"):
         Caller("ann", frozenset({"read"})).require("operate")
@@ -165,7 +166,7 @@ class Slow(MemoryStore):
     @contextmanager
     def together(self, *, wipe: bool = False) -> Iterator[None]:
         self.batches.append(0)
-        self.go.wait(10)
+        self.go.wait(HANG_SECONDS)
         with super().together(wipe=wipe):
             yield
 

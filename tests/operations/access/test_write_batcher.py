@@ -16,6 +16,7 @@ from anabranch.store.access_ports import AuditEntry, AuditFilter
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
 from anabranch.store.sqlite.store import SqliteStore
+from hangs import HANG_SECONDS
 
 NOW = 1_700_000_000_000
 
@@ -31,7 +32,7 @@ class Counted(MemoryStore):
     @contextmanager
     def together(self, *, wipe: bool = False) -> Iterator[None]:
         self.begun += 1
-        self.go.wait(10)
+        self.go.wait(HANG_SECONDS)
         with super().together(wipe=wipe):
             yield
 

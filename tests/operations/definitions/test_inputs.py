@@ -107,6 +107,13 @@ def test_an_unknown_key_of_the_input_is_refused_with_the_closest_one() -> None:
         start(f"{HEAD}workload: {{items: [1]}}\n{STEP}", {"itemz": [2]})
 
 
+def test_where_no_name_is_close_only_declared_inputs_are_listed() -> None:
+    text = f"{HEAD}workload: {{items: [1], word: a}}\nworkflow:\n  - step: a\n    tool:\n"
+    text += "      {kind: python, args: {n: '{{ workload.items }}'}, code: 'result = len(n)'}\n"
+    with pytest.raises(InputError, match=r"'q'; its inputs are items, word\. A run can"):
+        start(text, {"q": 1})
+
+
 def test_an_unknown_key_can_be_allowed() -> None:
     text = f"{HEAD}workload: {{items: [1]}}\n{STEP}"
     assert start(text, {"itemz": [2]}, allow_extra_input=True) == "completed"

@@ -7,7 +7,7 @@ import pytest
 
 from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
-from anabranch.kernel.values import failed, succeeded
+from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.net import GatherRule
 from anabranch.operations.read.timeline import Timelines
 from anabranch.store.memory.store import MemoryStore
@@ -111,15 +111,41 @@ def test_ways_are_counted_from_parent_to_child_and_into_and_out_of_joins() -> No
         (0, e.TokenCreated(2, "done", 1, 0, "join")),  # waits: nobody has come to it yet
         (0, e.GatherOpened("j2", "join", 2, rule, ["a"], ["any"])),
         (0, e.TokenCreated(3, "a", 1, 2, "arc")),
+        (0, e.TokenFinished(1, "done", "valid")),
         (1, e.TokenFinished(3, "done")),
         (1, e.Delivered("j2", 0, "3", "ok")),
         (1, e.GatherSettled("j2", "closed", [0])),
     )
     assert timeline.ways() == [
-        ["order", "a", 1],
-        ["a", "→ done", 1],
-        ["→ done", "done", 1],
+        ["order", "a", "valid", 1],
+        ["a", "→ done", "ok", 1],
+        ["→ done", "done", "", 1],
     ]
+
+
+def test_a_way_to_the_final_step_counts_when_that_runs() -> None:
+    timeline = told(
+        (0, e.TokenCreated(1, "a", 0, 0, "entry")),
+        (1, e.TokenFinished(1, "done", "ok", "leaf", None, {})),
+    )
+    assert timeline.ways() == []
+    timeline.see(2, e.TokenCreated(2, "end", 0, 0, "final"))
+    assert timeline.ways() == [["a", "end", "ok", 1]]
+
+
+def test_a_lane_is_queued_until_somebody_has_its_job_and_ends_with_its_outcome() -> None:
+    timeline = told(
+        (0, e.TokenCreated(1, "a", 0, 0, "entry")),
+        (0, e.JobScheduled("1.0", 1, -1, 1)),
+    )
+    (lane,) = timeline.lanes.values()
+    assert lane.status == "queued"
+    timeline.see(1, e.JobStarted("1.0", 1, "w"))
+    assert lane.status == "running"
+    no = Answer(status="ok", outcome="invalid", by_error="amount is missing")
+    timeline.see(2, e.JobReported("1.0", 1, no))
+    timeline.see(2, e.TokenFinished(1, "done", "invalid"))
+    assert lane.status == "invalid by error"
 
 
 def test_a_barrier_counts_everybody_who_came_and_a_join_that_failed_leads_nowhere() -> None:
@@ -137,7 +163,7 @@ def test_a_barrier_counts_everybody_who_came_and_a_join_that_failed_leads_nowher
         (2, e.GatherOpened("j4", "join", 4, GatherRule(mode="all"), ["x"])),
         (3, e.GatherSettled("j4", "impossible", [])),
     )
-    assert timeline.ways() == [["a", "all", 1], ["b", "all", 1]]
+    assert timeline.ways() == [["a", "all", "ok", 1], ["b", "all", "ok", 1]]
 
 
 # -- kept between two looks ----------------------------------------------------------------------

@@ -9,9 +9,10 @@ import pytest
 
 import anabranch
 from anabranch import Engine, Settings, Toolbox
-from anabranch.errors import InputError, NotFound
+from anabranch.ages import DAY_MS
+from anabranch.errors import NotFound
 from anabranch.operations.read.reader import Reader
-from anabranch.operations.runs.purge import DAY_MS, age_ms, purge
+from anabranch.operations.runs.purge import MOST_AT_ONCE, Pace, purge
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import HeadFilter, Hold
 from anabranch.store.sqlite.store import SqliteStore
@@ -216,23 +217,18 @@ def test_a_purge_takes_what_ended_long_ago_and_leaves_what_others_depend_on(
 
 def test_a_purge_of_more_runs_than_fit_one_transaction_takes_them_all(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "it.db")
-    commits = [a_commit(f"r{n}", 1, finished=True, updated_at=NOW) for n in range(250)]
+    many = 2 * MOST_AT_ONCE + 50
+    commits = [a_commit(f"r{n}", 1, finished=True, updated_at=NOW) for n in range(many)]
     store.commit(a_batch(*commits))
-    assert purge(store, 0, NOW + 1, dry_run=True).runs == 250
-    assert purge(store, 0, NOW + 1).runs == 250
+    assert purge(store, 0, NOW + 1, dry_run=True).runs == many
+    assert purge(store, 0, NOW + 1).runs == many
     assert store.heads(HeadFilter()) == []
     store.close()
 
 
-@pytest.mark.parametrize(
-    ("text", "milliseconds"),
-    [("30d", 30 * DAY_MS), ("12h", DAY_MS // 2), ("1.5m", 90_000), ("2 w", 14 * DAY_MS)],
-)
-def test_ages_are_written_with_a_unit(text: str, milliseconds: int) -> None:
-    assert age_ms(text) == milliseconds
-
-
-@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1y", "1d2h", "9999999999d"])
-def test_an_age_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="30d, 12h or 90m"):
-        age_ms(text)
+def test_a_purge_puts_fewer_runs_into_a_transaction_where_each_takes_longer() -> None:
+    pace, sizes = Pace(), []
+    for took in (0.006, 0.012, 0.4, 0.01, 9.0, 0.0):
+        pace.took(pace.runs, took)
+        sizes.append(pace.runs)
+    assert sizes == [200, 200, 10, 12, 10, MOST_AT_ONCE]

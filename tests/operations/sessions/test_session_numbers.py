@@ -276,8 +276,18 @@ def test_sessions_of_an_older_store_keep_their_ids_and_new_ones_get_numbers(tmp_
     (before_numbers,) = (at for at, text in enumerate(MIGRATIONS) if "session_numbers" in text)
     with closing(sqlite3.connect(store)) as db:
         db.execute("DROP TABLE session_numbers")
-        for made_later in ("grants", "streams", "stream_events"):
+        for made_later in (
+            "grants",
+            "streams",
+            "stream_events",
+            "work_logs",
+            "named_records",
+            "admissions",
+            "run_labels",
+        ):
             db.execute(f"DROP TABLE {made_later}")
+        db.execute("DROP INDEX heads_of_name")
+        db.execute("ALTER TABLE heads DROP COLUMN reason")
         db.execute(f"PRAGMA user_version = {before_numbers}")
         db.commit()
 

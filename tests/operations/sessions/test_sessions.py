@@ -72,8 +72,8 @@ def test_every_process_has_its_row_with_both_group_ids() -> None:
     assert {(row["owner"], row["run"]) for row in rows} == {(OWNER, result.run)}
     assert [row["iterationStep"] for row in rows] == [1, 2, 3, 4]
     assert set(rows[0]) == {
-        "owner", "sessionId", "run", "pid", "parentPid", "step", "status", "updated",
-        "iterationStep",
+        "owner", "sessionId", "run", "pid", "parentPid", "step", "status", "outcome", "updated",
+        "iterationStep", "error",
         "xrc729", "ostcId", "joinGroupId", "joinFromGroupId",
     }  # fmt: skip
 

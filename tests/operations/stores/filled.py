@@ -10,21 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import anabranch
+from anabranch.dialects.schedule import read_schedule
 from anabranch.kernel import stimuli as s
 from anabranch.operations.access.credentials import CredentialDraft
+from anabranch.operations.schedules.schedule import Schedule, Target, record_of
 from anabranch.runtime.messages.codec import write_message
 from anabranch.settings import Settings
 from anabranch.store.access_ports import AccessToken, AuditEntry, KeptAnswer
+from anabranch.store.admission_ports import Admission
 from anabranch.store.catalog_ports import CatalogEntry
 from anabranch.store.grant_ports import Grant
 from anabranch.store.hook_ports import Hook, WebhookDelivery
 from anabranch.store.ports import Batch, DefinitionFilter, Hold
+from anabranch.store.record_ports import NamedRecord
 from anabranch.store.relational.connection import Row
 from anabranch.store.relational.tables import EVERY_TABLE
 from anabranch.store.relational.transfer import Source
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.store.sqlite.transfer import SqliteSource
 from anabranch.testing.store_suite.samples import NOW, sha256
+from anabranch.testing.store_suite.work_logs import a_log_row
 
 from ..support import playbook, run, step
 
@@ -50,6 +55,7 @@ def fill(path: Path) -> None:
         _access(store)
         _hooks(store)
         _rest(store)
+        store.append_logs([a_log_row("done0", 1), a_log_row("done0", 3, "ż \0", job="2.0")])
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("INSERT INTO sealed VALUES ('gate0', 'password', ?)", (b'"s3cret \\u0000"',))
 
@@ -135,6 +141,14 @@ def _rest(store: SqliteStore) -> None:
     store.add_catalog([entry])
     for owner in ("0xa", "0xb"):
         store.take_session_number(owner, "gate1")
+    store.put_record(NamedRecord(family="sample", name="ż", body=b'{"a":"\\u0000"}', due=NOW))
+    spec = read_schedule({"cron": "0 3 * * *", "timezone": "Europe/Berlin", "jitter": "5m"})
+    nightly = Schedule(name="nightly", spec=spec, target=Target(path="a/b"), next_tick=NOW)
+    store.put_record(record_of(nightly, NOW))
+    asked = [
+        Admission(run=f"gate{n}", key="ż[a]", limit=1, priority=n, asked_at=NOW) for n in (0, 1)
+    ]
+    store.admit((), NOW, asked=asked)
     grant = Grant(rid="r", scope=1, grantee="0xa", owner="0xb", rights=3, expires_at=NOW)
     store.put_grants([grant])
     store.put_payload(sha256(b"kept"), b"kept", Hold(sha256(b"kept"), "gate0", until=NOW))

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from anabranch.operations.access.secret_key import SecretKey
@@ -15,6 +16,7 @@ from anabranch.operations.definitions.prepare import compiler
 from anabranch.operations.stores.check import StoreReport, check_store
 from anabranch.operations.stores.copy import copy_store
 from anabranch.operations.stores.opening import inspect_store
+from anabranch.operations.stores.records import wrong_with_record
 
 from .filled import KEY, fill, settings_of
 
@@ -48,6 +50,7 @@ def test_a_sound_store_is_found_sound(stores: tuple[str, str]) -> None:
         report = checked(store)
         assert report.problems == []
         assert (report.runs, report.payloads, report.definitions) == (10, 2, 4)
+        assert report.records == 2
 
 
 #: Part → what is changed, and the run that the problem names.
@@ -66,6 +69,7 @@ CHANGES: dict[str, tuple[str, str | None]] = {
         "OVERRIDING SYSTEM VALUE VALUES (1000, 0, '', '', '', '', '', '')",
         "",
     ),
+    "record": ("UPDATE named_records SET due = due + 1 WHERE family = 'schedule'", ""),
     "webhook": ("UPDATE hook_cursors SET position = position + 1 WHERE hook = 'ahead'", ""),
 }
 #: What only partitions can have: another statement for each way to be wrong.
@@ -108,6 +112,38 @@ def test_a_check_finds_what_was_changed_on_postgresql(
         db.execute("ROLLBACK")
     assert part in {one for one, _ in found}
     assert run is None or (part, run) in found
+
+
+#: What a schedule was changed to, and the words that name it.
+DAMAGED: tuple[tuple[dict[str, Any], list[str]], ...] = (
+    ({"body": b"{"}, ["nightly is no JSON"]),
+    ({"body": b"{}"}, ["nightly cannot be read", "name"]),
+    ({"body": b'{"name":"other"}'}, ["nightly cannot be read"]),
+    ({"name": "weekly"}, ["weekly calls itself 'nightly'"]),
+    ({"due": None}, ["nightly is due at None, and its next tick is to begin at"]),
+    ({"due": 5}, ["nightly is due at 5"]),
+    ({"cron": "0 3 31 2 *"}, ["nightly has no timetable", "never comes"]),
+    ({"timezone": "Europe/Berlim"}, ["nightly has no timetable", "Europe/Berlin"]),
+    ({"version": 0}, ["nightly has the version 0"]),
+)
+
+
+@pytest.mark.parametrize(("change", "words"), DAMAGED)
+def test_a_schedule_that_is_not_what_was_written_is_named(
+    change: dict[str, Any], words: list[str], stores: tuple[str, str]
+) -> None:
+    with inspect_store(settings_of(stores[0])) as inspection:
+        (record,) = [one for one in inspection.named_records() if one.family == "schedule"]
+    assert wrong_with_record(record) == ""
+    changed = dict(change)
+    for key in ("cron", "timezone"):
+        if key in changed:
+            body = msgspec.json.decode(record.body)
+            body["spec"][key] = changed.pop(key)
+            changed["body"] = msgspec.json.encode(body)
+    damaged = msgspec.structs.replace(record, **changed)
+    said = f"{damaged.name} {wrong_with_record(damaged)}"
+    assert [word for word in words if word not in said] == [], said
 
 
 class Kept:

@@ -18,10 +18,10 @@ from anabranch.operations.stores.copy import DIFFERS, TargetReport, copy_store
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import DeliveryFilter, Hook
 from anabranch.store.relational import transfer
+from anabranch.store.relational.errors import UNFINISHED_COPY
 from anabranch.store.relational.tables import TableReader
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.store.sqlite.transfer import SqliteSource
-from anabranch.store.unfinished_copy import UNFINISHED_COPY
 from anabranch.testing.store_suite.samples import NOW, refused
 
 from ..support import run

@@ -15,6 +15,7 @@ from anabranch.kernel import events as e
 from anabranch.operations.runs.purge import purge
 from anabranch.store.hook_ports import DeliveryFilter
 from anabranch.store.sqlite.store import SqliteStore
+from hangs import HANG_SECONDS
 
 from ..support import run
 from .deliveries import Scene, ids
@@ -279,7 +280,7 @@ def test_what_is_settled_while_the_next_ones_are_looked_up_is_not_sent_twice() -
             """What was found is old when it comes back."""
             found = plain(hook_id, now, limit)
             loop.call_soon_threadsafe(hold.set)
-            assert over.wait(10)
+            assert over.wait(HANG_SECONDS)
             return found
 
         (out,) = scene.dispatcher._out.values()

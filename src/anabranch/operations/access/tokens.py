@@ -9,6 +9,7 @@ one name, which is how a person changes theirs without a gap.
     operate   read, and start, pause, resume, cancel, patch, redrive, tune loops, publish
     decide    read, and answer gates
     work      claim jobs of pools (all, or those it is limited to) and report on them, nothing else
+    hook      call hooks that take tokens, nothing else
     admin     all of these, and tokens, credentials, webhooks and the audit trail
 
 Who may operate may not decide: whoever starts a run should not be able to approve it as well.
@@ -29,12 +30,13 @@ from anabranch.errors import Denied, InputError, NotFound
 from anabranch.store.access_ports import Access as AccessStore
 from anabranch.store.access_ports import AccessToken, AuditEntry
 
-SCOPES = ("read", "operate", "decide", "work", "admin")
+SCOPES = ("read", "operate", "decide", "work", "hook", "admin")
 IMPLIED: Mapping[str, frozenset[str]] = {
     "read": frozenset({"read"}),
     "operate": frozenset({"operate", "read"}),
     "decide": frozenset({"decide", "read"}),
     "work": frozenset({"work"}),
+    "hook": frozenset({"hook"}),
     "admin": frozenset(SCOPES),
 }
 LIFETIME_DAYS_MAX = 3650
@@ -268,9 +270,11 @@ def masked(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    shown = "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:400]
-    )
+    shown = text[:400]
+    if not shown.isprintable():
+        shown = "".join(
+            letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in shown
+        )
     return masked(shown)[:200]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from anabranch.errors import StoreError
@@ -17,36 +18,53 @@ from anabranch.store.outages import passes
 
 T = TypeVar("T")
 Work = Callable[[], Any]
+Asked = tuple[Work, asyncio.Future[Any]]
+Outcome = tuple[Any, Exception | None]
 
 
 class WriteBatcher:
     def __init__(self, store: Access) -> None:
         self._store = store
-        self._waiting: list[tuple[Work, asyncio.Future[Any]]] = []
-        self._writing: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="anabranch-batcher")
+        self._waiting: list[Asked] = []
+        self._idle: asyncio.Future[None] | None = None  # done when nothing is left; None: idle
 
-    async def write(self, work: Callable[[], T]) -> T:
-        """Do this writing, in the order of asking; returns what it gave once that is durable."""
-        asked: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    def write(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Do this writing, in the order of asking; done, with what it gave, once that is durable.
+        Whoever no longer waits for it cancels nothing."""
+        loop = asyncio.get_running_loop()
+        asked: asyncio.Future[T] = loop.create_future()
         self._waiting.append((work, asked))
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.get_running_loop().create_task(self._write_all())
-        return await asked
+        if self._idle is None:
+            self._idle = loop.create_future()
+            loop.call_soon(self._hand_on, loop)  # with what others ask for in this round
+        return asked
 
-    async def _write_all(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            works = [work for work, _ in batch]
-            outcomes = await asyncio.to_thread(self._together, works)
-            for (_, asked), (value, error) in zip(batch, outcomes, strict=True):
-                if asked.done():
-                    continue  # whoever asked has gone; it is written all the same
-                if error is not None:
-                    asked.set_exception(error)
-                else:
-                    asked.set_result(value)
+    def _hand_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        batch, self._waiting = self._waiting, []
+        self._thread.submit(self._write_all, loop, batch)
 
-    def _together(self, works: Sequence[Work]) -> list[tuple[Any, Exception | None]]:
+    def _write_all(self, loop: asyncio.AbstractEventLoop, batch: list[Asked]) -> None:
+        outcomes = self._together([work for work, _ in batch])
+        loop.call_soon_threadsafe(self._written, loop, batch, outcomes)
+
+    def _written(
+        self, loop: asyncio.AbstractEventLoop, batch: list[Asked], outcomes: list[Outcome]
+    ) -> None:
+        for (_, asked), (value, error) in zip(batch, outcomes, strict=True):
+            if asked.done():
+                continue  # whoever asked has gone; it is written all the same
+            if error is not None:
+                asked.set_exception(error)
+            else:
+                asked.set_result(value)
+        if self._waiting:
+            self._hand_on(loop)
+        elif self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    def _together(self, works: Sequence[Work]) -> list[Outcome]:
         try:
             with self._store.together():
                 return [(work(), None) for work in works]
@@ -58,5 +76,5 @@ class WriteBatcher:
 
     async def close(self) -> None:
         """Returns when nothing is left to be written."""
-        if self._writing is not None:
-            await self._writing
+        while self._idle is not None:
+            await asyncio.shield(self._idle)

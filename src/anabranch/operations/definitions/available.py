@@ -7,7 +7,7 @@ from collections.abc import Collection
 from anabranch.operations.definitions.preflight import Available
 from anabranch.runtime.jobs.pool_queues import PoolQueues
 from anabranch.settings import Settings
-from anabranch.work.kinds.buckets.buckets import EXTRA, installed
+from anabranch.work.kinds.buckets.places import EXTRA, installed
 from anabranch.work.kinds.switched_off import STANDARD_KINDS, SWITCHABLE_KINDS, switched_off
 
 #: The kinds of work that every engine has, beside registered tools.
@@ -18,17 +18,30 @@ ENGINE_KINDS = (
 )
 
 
-def available_in(settings: Settings, kinds: Collection[str], *, workers: bool) -> Available:
-    """What an engine of these settings has, with these kinds of work."""
+def available_in(
+    settings: Settings,
+    kinds: Collection[str],
+    *,
+    workers: bool,
+    clusters: Collection[str] = (),
+    unasking: Collection[str] = (),
+    participants: bool = False,
+    book: str = "",
+) -> Available:
+    """What an engine of these settings has, with these kinds of work. `clusters` are the pools that
+    one does, `unasking` those of them whose work cannot ask the engine; `participants` and their
+    `book` may be given by a program."""
     return Available(
         kinds=kinds,
         extras=frozenset({EXTRA} if installed() else ()),
         off=switched_off(settings.no_inline, SWITCHABLE_KINDS),
         outside=PoolQueues(settings.pools_here).outside,
         workers=workers,
-        participants=bool(settings.participants),
+        clusters=frozenset(clusters),
+        unasking=frozenset(unasking),
+        participants=participants or bool(settings.participants),
         chain=bool(settings.chain_url),
-        book=settings.participants,
+        book=book or settings.participants,
         node=_shown_node(settings.chain_url),
     )
 

@@ -2,6 +2,7 @@
 
     etl/load              the newest version
     etl/load@2            that version; also catalog://etl/load@2
+    prod                  what the alias leads to, where no path has that name
     catalog-id:17         what the store gave this number
 
 A path is looked for in the folder (setting `catalog`), then in the store. One that ends like a file
@@ -21,9 +22,11 @@ import msgspec
 from anabranch import files
 from anabranch.dialects.port import RegisteredTool
 from anabranch.dialects.source import SourceLimits
-from anabranch.errors import AnabranchError, InputError, NotFound
+from anabranch.errors import AnabranchError, Conflict, InputError, NotFound
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem, did_you_mean
+from anabranch.operations.definitions.alias import FAMILY as ALIAS
+from anabranch.operations.definitions.alias import find_alias
 from anabranch.operations.definitions.catalog_folder import FolderCatalog
 from anabranch.operations.definitions.compile_cache import CACHE
 from anabranch.operations.definitions.preflight import is_file
@@ -125,7 +128,10 @@ class Catalog:
         asked = wanted(target)
         if not asked.only_here and asked.path.endswith(SUFFIXES) and is_file(asked.path):
             return None
-        found = self._in_folder(asked) or self._in_store(asked)
+        found = self._found(asked)
+        if found is None and (led := self._by_alias(asked)) is not None:
+            target, asked = led.path, led
+            found = self._found(led)
         if found is None and (asked.only_here or not _means_a_file(asked.path)):
             raise self._missing(target, asked)
         return found
@@ -166,6 +172,25 @@ class Catalog:
             return self._store.catalog_by_id(asked.id)
         return self._store.catalog_entry(asked.path, asked.version)
 
+    def _by_alias(self, asked: CatalogTarget) -> CatalogTarget | None:
+        """What an alias of this name leads to, which is no alias itself."""
+        if self._store is None or asked.id is not None:
+            return None
+        alias = find_alias(self._store, asked.path)
+        if alias is None:
+            return None
+        led = alias.target
+        if asked.version is not None:
+            raise NotFound(
+                f"{asked.path} is an alias of {led.text()}, which says the version itself: leave "
+                f"out @{asked.version}",
+                code="no_definition",
+            )
+        return CatalogTarget(led.path, led.version, only_here=True)
+
+    def _found(self, asked: CatalogTarget) -> Found | None:
+        return self._in_folder(asked) or self._in_store(asked)
+
     def _missing(self, target: str, asked: CatalogTarget) -> NotFound:
         hint = "`anabranch register FILE` stores one, `anabranch catalog list` lists them"
         if self._store is not None and asked.version is not None:
@@ -174,6 +199,7 @@ class Catalog:
                 hint = f"there are the versions 1 to {newest.version}"
         elif self._store is not None and asked.path:
             known = [one.path for one in self._store.catalog_paths(limit=1000)]
+            known += [one.name for one in self._store.records(ALIAS, limit=1000)]
             close = did_you_mean(asked.path, known) if known else ""
             hint = close if close.startswith("did") else hint
         file = "" if asked.only_here else ", and no file of that name"
@@ -199,6 +225,8 @@ class Catalog:
     def show(self, target: str) -> tuple[Registered, Definition]:
         asked = wanted(target)
         entry = self._entry(asked)
+        if entry is None and (led := self._by_alias(asked)) is not None:
+            asked, entry = led, self._entry(led)
         definition = self._kept.definition(entry.fingerprint) if entry is not None else None
         if entry is None or definition is None:
             raise self._missing(target, asked._replace(only_here=True))
@@ -216,6 +244,8 @@ class Catalog:
         tools = tuple(self._tools())
         ready = [(draft, prepare(_as_text(draft.text), tools, file=draft.file)) for draft in drafts]
         paths = _placed(ready)
+        for path in paths:
+            self._require_no_alias(path)
         fresh: dict[str, CatalogEntry] = {}
         for path, (_, one) in paths.items():
             before = self._kept.catalog_entry(path)
@@ -231,13 +261,32 @@ class Catalog:
                     created_by=actor,
                 )
         self._kept.add_catalog(list(fresh.values()))
-        return [self._registered(path, *paths[path], path in fresh) for path in paths]
+        said = {path: self._keep_schedule(path, paths[path][1], now, actor) for path in paths}
+        return [self._registered(path, *paths[path], path in fresh, said[path]) for path in paths]
 
-    def _registered(self, path: str, draft: Draft, one: Prepared, new: bool) -> Registered:
+    def _require_no_alias(self, path: str) -> None:
+        alias = find_alias(self._kept, path)
+        if alias is not None and self._kept.catalog_entry(path) is None:
+            raise Conflict(
+                f"{path!r} is an alias of {alias.target.text()}, which the path would hide; "
+                "nothing was registered. Give another path, or remove the alias",
+                code="alias_taken",
+            )
+
+    def _keep_schedule(self, path: str, one: Prepared, now: int, actor: str) -> str:
+        """The schedule of a definition is that of its newest version; returns a warning, or ""."""
+        from anabranch.operations.schedules.registered import keep_schedule  # only to register
+
+        return keep_schedule(self._kept, path, one.net.schedule, now, actor)
+
+    def _registered(
+        self, path: str, draft: Draft, one: Prepared, new: bool, warning: str
+    ) -> Registered:
         entry = self._kept.catalog_entry(path)
         assert entry is not None
         found = [*one.problems, *self.cycles(one.net, f"{SCHEME}{path}")]
         said = [str(problem) for problem in found if problem.severity == "warning"]
+        said += [warning] if warning else []
         return msgspec.structs.replace(shown(entry), new=new, file=draft.file, problems=said)
 
     # -- children ----------------------------------------------------------------------------

@@ -7,15 +7,18 @@ the arguments they take), and a net never changes, so starts can share it.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 
 from anabranch.dialects.port import Compiled, RegisteredTool
 from anabranch.dialects.registry import compile_source
 
 DEFINITIONS_MAX = 512
 TEXT_BYTES_MAX = 8 * 1024 * 1024
+LARGE = 64 * 1024  # of a longer text a third of the time would go into looking for garbage
 
 _Key = tuple[str | bytes, str, frozenset[RegisteredTool], bool]
 
@@ -46,9 +49,14 @@ class CompileCache:
             if known is not None:
                 self._known.move_to_end(key)
                 return known
-        compiled = compile_source(text, file=file, tools=key[2], any_tool=any_tool)
+        with _collector.spared() if len(text) > LARGE else nullcontext():
+            compiled = compile_source(text, file=file, tools=key[2], any_tool=any_tool)
         self._keep(key, compiled)
         return compiled
+
+    def knows(self, text: str | bytes, *, file: str, tools: Iterable[RegisteredTool]) -> bool:
+        """Whether `compile` would have it at once."""
+        return (text, file, frozenset(tools), False) in self._known
 
     def _keep(self, key: _Key, compiled: Compiled) -> None:
         if compiled.net is None or len(key[0]) > self._text_bytes_max:
@@ -61,6 +69,33 @@ class CompileCache:
                 (text, *_), _ = self._known.popitem(last=False)
                 self._bytes -= len(text)
 
+
+class _Collector:
+    """Compiling makes a large structure and hardly any garbage: the collector of this process would
+    look through all of it again and again. It waits meanwhile, for whatever compiles at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sparing = 0
+
+    @contextmanager
+    def spared(self) -> Iterator[None]:
+        with self._lock:
+            ours = self._sparing > 0 or gc.isenabled()
+            if ours:  # else somebody else has switched it off
+                self._sparing += 1
+                gc.disable()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if ours:
+                    self._sparing -= 1
+                    if not self._sparing:
+                        gc.enable()
+
+
+_collector = _Collector()
 
 #: Of this process. What it holds can be worked out again at any time.
 CACHE = CompileCache()

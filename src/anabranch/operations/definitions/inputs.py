@@ -8,16 +8,17 @@ parameters.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from anabranch.dialects.arca.requests import Inputs
-from anabranch.dialects.arca.templates import Template
 from anabranch.dialects.xrc729.words import RULE
 from anabranch.errors import InputError
 from anabranch.net.net import Net, Step, Work
-from anabranch.net.problems import did_you_mean
+from anabranch.net.problems import closest
+
+if TYPE_CHECKING:
+    from anabranch.dialects.arca.templates import Template
 
 #: string, number, integer, boolean, object, array, any; as templates call them.
 Type = str
@@ -68,22 +69,36 @@ def require_known(net: Net, given: Mapping[str, Any]) -> None:
     if not unknown:
         return
     what = "the input" if len(unknown) == 1 else "the inputs"
-    hint = did_you_mean(unknown[0], known) or "it has " + ", ".join(sorted(known)[:NAMES_SHOWN])
     raise InputError(
-        f"{net.name} has no use for {what} {', '.join(map(repr, unknown[:NAMES_SHOWN]))}; {hint}, "
-        "or allow what it does not know (--allow-extra-input, `allow_extra_input`)",
+        f"{net.name} has no use for {what} {', '.join(map(repr, unknown[:NAMES_SHOWN]))}; "
+        f"{_meant(net, unknown[0], known)} A run can be started with it all the same "
+        "(--allow-extra-input, `allow_extra_input`)",
         code="unknown_input",
     )
+
+
+def _meant(net: Net, unknown: str, known: set[str]) -> str:
+    """The name that is nearest, or those that are declared: others are only read somewhere."""
+    names = sorted(_declared(net))
+    if near := closest(unknown, names) or closest(unknown, sorted(known)):
+        return near
+    more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
+    return f"its inputs are {', '.join(names[:NAMES_SHOWN])}{more}."
 
 
 def _known(net: Net) -> set[str] | None:
     """None where anything may be read."""
     if net.reads is None or not all(map(_is_at_hand, net.steps.values())):
         return None
+    declared = _declared(net)
+    return declared | net.reads if declared else None
+
+
+def _declared(net: Net) -> set[str]:
     declared = {one.name for one in inputs_of(net)}
     for step in net.steps.values():
         declared |= {one.name for one in _of_rule(step)}
-    return declared | net.reads if declared else None
+    return declared
 
 
 def _is_at_hand(step: Step) -> bool:
@@ -153,6 +168,8 @@ def _of_rule(step: Step) -> Iterator[RunInput]:
 
 def _of_references(net: Net) -> Iterator[RunInput]:
     """What steps of a workflow definition read of the input and nobody gives by default."""
+    if net.dialect != "arca":
+        return
     for step in net.steps.values():
         source = step.decision.source if step.decision is not None else None
         for work in (step.work, source):
@@ -161,6 +178,8 @@ def _of_references(net: Net) -> Iterator[RunInput]:
 
 
 def _names_read(work: Work | None) -> Iterator[str]:
+    from anabranch.dialects.arca.requests import Inputs  # only workflow definitions need it
+
     inputs = work.inputs if work is not None else None
     if not isinstance(inputs, Inputs):
         return

@@ -25,14 +25,20 @@ class RunReader(Protocol):
 
 async def look_at_files(secrets: Secrets, read: RunReader, heads: Iterable[Head]) -> None:
     """All at once and not for long: a mount that gives no answer holds up nobody."""
-    runs: dict[str, list[Head]] = {}
+    nets: dict[str, Net | None] = {}
+    runs: dict[str, list[Head]] = {}  # by definition, those that are looked at one by one
     for head in heads:
-        if not head.finished and not damage_of(head):
+        if head.finished or damage_of(head):
+            continue
+        if head.definition not in nets:
+            nets[head.definition] = _net_with_files(read, head.definition)
+        net = nets[head.definition]
+        if net is not None and not (has_the_same_files(net) and head.definition in runs):
             runs.setdefault(head.definition, []).append(head)
     looks = [
         secrets.look(net, workload)
         for definition, of_it in runs.items()
-        if (net := _net_with_files(read, definition)) is not None
+        if (net := nets[definition]) is not None
         for workload in _workloads(read, net, of_it)
     ]
     await asyncio.gather(*looks)

@@ -24,6 +24,7 @@ from anabranch.work.kinds.switched_off import why_off
 from anabranch.work.secrets.keyring import Secrets
 
 NETS_KEPT = 1024
+CHILD = "playbook"  # the kind of work that begins another run
 #: What a run remembers of the engine that began it; see `Preflight.started_with`.
 BOOK, NODE, NO_SECRETS = "participants", "chain", "absent_keychain"
 
@@ -35,6 +36,8 @@ class Available(msgspec.Struct, frozen=True):
     off: frozenset[str] = frozenset()  # switched off by the operator
     outside: Callable[[str], bool] = lambda _pool: False  # pools of workers elsewhere
     workers: bool = True  # can ask this engine for jobs, as those of a server do
+    clusters: frozenset[str] = frozenset()  # pools that this engine gives to a compute cluster
+    unasking: frozenset[str] = frozenset()  # those of them whose work cannot ask this engine
     extras: frozenset[str] = frozenset({"buckets"})  # whose packages are installed
     participants: bool = True
     chain: bool = True
@@ -59,9 +62,10 @@ class Preflight:
         if missing := list(self._missing(net)):
             raise DefinitionError(missing)
 
-    def kinds_off(self, net: Net) -> Iterator[Problem]:
-        """Where a definition asks for a kind of work that is switched off here."""
-        return (one for one in self._missing(net) if one.code == "kind-off")
+    def not_done_here(self, net: Net) -> Iterator[Problem]:
+        """Where a definition asks for a kind of work that is switched off here, or that the cluster
+        of its pool cannot do."""
+        return (one for one in self._missing(net) if one.code in ("kind-off", "no-server"))
 
     def missing_extras(self, net: Net) -> Iterator[Problem]:
         """Packages that the work of this process would need, and does not find."""
@@ -153,26 +157,31 @@ class Preflight:
         return known
 
     def _pools(self, net: Net) -> Iterator[Problem]:
-        """Steps for workers elsewhere, where workers have no door to come in by."""
+        """Steps for workers elsewhere, where workers have no door to come in by and no cluster
+        takes their place."""
         if not self.available.workers:
             for need in self._elsewhere(net):
-                yield _no_workers(need)
+                if need.name not in self.available.clusters:
+                    yield _no_workers(need)
 
     def _elsewhere(self, net: Net) -> list[Requirement]:
         outside = self.available.outside
         return [need for need in self._needs(net) if need.sort == "pool" and outside(need.name)]
 
     def _missing(self, net: Net) -> Iterator[Problem]:
-        elsewhere = {need.step for need in self._elsewhere(net)}
+        elsewhere = {need.step: need.name for need in self._elsewhere(net)}
         for need in self._needs(net):
-            problem = self._lacks(need, elsewhere=need.step in elsewhere)
+            problem = self._lacks(need, pool=elsewhere.get(need.step, ""))
             if problem is not None:
                 yield problem
 
-    def _lacks(self, need: Requirement, *, elsewhere: bool) -> Problem | None:
-        """The problem with it, if this engine does not have it. Kinds of a pool are its matter."""
+    def _lacks(self, need: Requirement, *, pool: str) -> Problem | None:
+        """The problem with it, if this engine does not have it. Kinds of a pool elsewhere are its
+        matter, as long as they need nothing of this engine."""
         have, at = self.available, need.position
-        if need.sort == "kind" and not elsewhere:
+        if need.sort == "kind" and need.name == CHILD and pool in have.unasking:
+            return _no_server(need, pool)
+        if need.sort == "kind" and not pool:
             if need.name in have.off:
                 said = f"step {need.step!r}: {why_off(need.name)}"
                 return Problem(at, "kind-off", said, "use another kind, or a pool of workers")
@@ -251,10 +260,20 @@ def _no_rule(need: Requirement) -> Problem:
     return Problem(need.position, "no-rule", said, hint)
 
 
+def _no_server(need: Requirement, pool: str) -> Problem:
+    said = (
+        f"step {need.step!r} starts a child run, and its work on the cluster of pool {pool!r} "
+        "cannot ask this engine for one"
+    )
+    hint = "use a server (`anabranch serve`) with values=server, or give the step another pool"
+    return Problem(need.position, "no-server", said, hint)
+
+
 def _no_workers(need: Requirement) -> Problem:
     said = (
         f"step {need.step!r} is for the workers of pool {need.name!r}, who ask a server: run it "
-        f"on one (`anabranch serve`, --server URL), or let this process do their work "
+        f"on one (`anabranch serve`, --server URL), give the pool a cluster "
+        f"(--pool {need.name}=dask://HOST:PORT), or let this process do their work "
         f"(ANABRANCH_POOLS_HERE={need.name})"
     )
     return Problem(need.position, "no-workers", said, "run it on a server")

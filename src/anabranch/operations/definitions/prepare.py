@@ -120,7 +120,7 @@ def _compiled(
     """The definition, its text and where it came from. A file (or a pipe) is read once."""
     path = path_in(source)
     if path is None:
-        text = _as_text(source)
+        text = as_text(source)
         if rules is not None:
             text = _with_rules(text, file, rules)
         return CACHE.compile(text, file=file, tools=tools), text, file
@@ -191,6 +191,8 @@ def compiler(tools: Iterable[RegisteredTool] = ()) -> Compile:
 
 def path_in(source: Source) -> Path | None:
     """The file that is meant, where it is not the definition itself."""
+    if isinstance(source, Path):
+        return source
     if isinstance(source, os.PathLike):
         return Path(source)
     if isinstance(source, str) and "\n" not in source and not source.lstrip().startswith("{"):
@@ -198,7 +200,7 @@ def path_in(source: Source) -> Path | None:
     return None
 
 
-def _as_text(source: Source) -> str:
+def as_text(source: Source) -> str:
     if isinstance(source, str):
         return source
     if isinstance(source, Mapping):

@@ -50,7 +50,7 @@ class Dispatch(msgspec.Struct):
     gather: str
     attempt: int
     outcome: str = ""  # usable, negative, unreachable
-    reason: str = ""  # why an answer that says yes cannot be used
+    reason: str = ""  # why an answer that says yes cannot be used, or why none was asked for
     selected: bool = False
     score: float | None = None
     late_at: str | None = None  # an answer that came when nobody needed it any more
@@ -176,6 +176,7 @@ class _Walk:
         if answer.fault is not None and answer.fault.kind in _NEVER_SENT:
             dispatch.record.status = "cancelled"
             dispatch.outcome = "unreachable" if answer.fault.kind == UNREACHABLE else ""
+            dispatch.reason = answer.fault.message
         elif answer.fault is not None and answer.fault.kind == ORDER_EXPIRED:
             dispatch.record.status = "timeout"
         else:

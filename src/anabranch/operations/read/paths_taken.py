@@ -1,6 +1,7 @@
 """Which ways the tokens of a run took through its net, from events alone.
 
-A way is told by its ends: two steps, or a step and a join. A join is named `→ TARGET`.
+A way is told by its ends, two steps or a step and a join, and by the outcome with which it was
+taken: two arrows may lead the same way, for different outcomes. A join is named `→ TARGET`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel.state import State
 
 TOKENS_KEPT = 10_000  # a token that is older has long handed on what it had
-Way = tuple[str, str]
+Way = tuple[str, str, str]  # from, to, the outcome
 
 
 def join_name(target: str) -> str:
@@ -25,6 +26,8 @@ class Paths:
         self.taken: Counter[Way] = Counter()
         self._steps: OrderedDict[int, str] = OrderedDict()  # token → its step
         self._gathers: dict[str, tuple[str, str]] = {}  # gather → kind, the step that waits
+        self._leaving: dict[int, list[str]] = {}  # token → where it leads; its outcome follows
+        self._to_final: Counter[tuple[str, str]] = Counter()  # steps that end there, and how
 
     def start_from(self, state: State) -> None:
         """Begin in the middle: what lives now can be the parent of what comes."""
@@ -45,7 +48,9 @@ class Paths:
             case e.GatherSettled():
                 kind, target = self._gathers.pop(event.gather, ("", ""))
                 if kind == "join" and event.verdict == "closed":
-                    self.taken[join_name(target), target] += 1
+                    self.taken[join_name(target), target, ""] += 1
+            case e.TokenFinished():
+                self._left(event)
             case _:
                 pass
 
@@ -55,10 +60,22 @@ class Paths:
             self._steps.popitem(last=False)
         # Who waits at a join or a barrier is there before anybody has come to it.
         if event.via == "arc" and event.parent in self._steps:
-            self.taken[self._steps[event.parent], event.step] += 1
+            self._leaving.setdefault(event.parent, []).append(event.step)
+        elif event.via == "final":
+            for (step, outcome), count in self._to_final.items():
+                self.taken[step, event.step, outcome] += count
+            self._to_final.clear()
+
+    def _left(self, event: e.TokenFinished) -> None:
+        step = self._steps.get(event.token, "")
+        for target in self._leaving.pop(event.token, ()):
+            self.taken[step, target, event.outcome] += 1
+        if event.handed is not None and step:
+            self._to_final[step, event.outcome] += 1
 
     def _delivered(self, event: e.Delivered) -> None:
         kind, target = self._gathers.get(event.gather, ("", ""))
         source = self._steps.get(int(event.producer)) if event.producer.isdecimal() else None
         if kind and source is not None:
-            self.taken[source, join_name(target) if kind == "join" else target] += 1
+            to = join_name(target) if kind == "join" else target
+            self.taken[source, to, event.outcome] += 1

@@ -10,6 +10,7 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.kernel import events as e
 from anabranch.kernel.jobs import token_of
+from anabranch.kernel.step_status import ended_word
 from anabranch.kernel.summary import PROCESS
 from anabranch.kernel.values import Fault
 
@@ -26,6 +27,21 @@ class Process(msgspec.Struct):
     error: Fault | None = None
     receipt: Mapping[str, Any] | None = None
     valid: bool | None = None
+    by_error: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """valid, invalid, invalid by error; nothing where no rule has come to its end."""
+        if self.valid is None or self.status != "done":
+            return ""
+        return ended_word("done", "valid" if self.valid else "invalid", self.by_error)
+
+    @property
+    def trouble(self) -> str:
+        """Why it was aborted, or why its no comes from an error; "" of any other."""
+        if self.status == "aborted" and self.error is not None:
+            return self.error.message
+        return self.by_error if self.verdict else ""
 
 
 def pid_of(run: str, token: int) -> str:
@@ -85,5 +101,6 @@ def _job(
             answer = event.answer
             one.receipt = answer.record if isinstance(answer.record, Mapping) else {}
             one.valid = answer.outcome == "valid" if answer.status == "ok" else None
+            one.by_error = answer.by_error
         case _:
             one.status = "waiting"

@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from anabranch.errors import AnabranchError, NotFound
-from anabranch.kernel.explain import explain
+from anabranch.kernel.explain import Unfinished, explain, trouble_of
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
-from anabranch.kernel.summary import faults_of, joins_of, loops_of, summarise
+from anabranch.kernel.step_status import step_statuses
+from anabranch.kernel.summary import faults_of, joins_of, loops_of, problems_of, summarise
 from anabranch.literals import ItemState
 from anabranch.net.net import Net
 from anabranch.operations.definitions.keychain_files import look_at_files
 from anabranch.operations.definitions.preflight import Preflight
 from anabranch.operations.read.event_view import EventRecord, EventView
-from anabranch.operations.read.items import ItemFilter, Page, page_of
-from anabranch.operations.read.timeline import Timeline, Timelines
-from anabranch.operations.read.waiting import Waiting, worded
+from anabranch.operations.read.on_clusters import Clusters, placed
+from anabranch.operations.read.waiting import (
+    Waiting,
+    awaited,
+    kept_signals,
+    place_words,
+    signals_of,
+    worded,
+)
+from anabranch.operations.schedules.labels import begun_by
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.values.payloads import resolve
+from anabranch.runtime.values.payloads import holds_ref, mentions_ref, resolve
 from anabranch.store.damage import damage_of, require_reached, require_sound
 from anabranch.store.ports import Head, HeadFilter, Store
 
 if TYPE_CHECKING:
     from anabranch.operations.read.dispatches import Dispatch
+    from anabranch.operations.read.items import Page
+    from anabranch.operations.read.timeline import Timeline, Timelines
 
 NEWEST = "last"
 
@@ -42,7 +53,15 @@ class Reader:
         self._followed = ("", EventView(""))
         #: When a worker last asked for jobs of a pool, 0 for never; only an engine knows.
         self.asked: Callable[[str], int] | None = None
-        self.timelines = Timelines()  # readers in several threads share them
+        #: Where the jobs of pools are that compute clusters do; only an engine knows.
+        self.clusters: Clusters | None = None
+
+    @cached_property
+    def timelines(self) -> Timelines:
+        """Readers in several threads share them."""
+        from anabranch.operations.read.timeline import Timelines
+
+        return Timelines()
 
     @property
     def store(self) -> Store:
@@ -68,7 +87,17 @@ class Reader:
     def runs(self, wanted: HeadFilter | None = None) -> list[dict[str, Any]]:
         """The index cards of the runs that fit, newest first."""
         heads = self._store.heads(wanted or HeadFilter())
-        return [{**head_fields(head), "missing": self.missing(head)} for head in heads]
+        return [
+            {**head_fields(head), "missing": self.missing(head)} | self._queued(head)
+            for head in heads
+        ]
+
+    def queued(self, head: Head) -> str:
+        """Where a queued run stands; "" of any other."""
+        return self.queue_place(head.run) if head.status == "queued" else ""
+
+    def _queued(self, head: Head) -> dict[str, str]:
+        return {"queued": said} if (said := self.queued(head)) else {}
 
     async def look_at_files(self, heads: Iterable[Head]) -> None:
         """What can be had of the keychains of these runs is known from here on."""
@@ -120,6 +149,8 @@ class Reader:
 
     def _summary(self, net: Net, state: State) -> dict[str, Any]:
         summary = summarise(net, state)
+        if not mentions_ref((summary["result"], summary["steps"])):
+            return summary
         summary["result"] = self.whole(summary["result"])
         for step in summary["steps"].values():
             step["result"] = self.whole(step["result"])
@@ -127,6 +158,8 @@ class Reader:
 
     def whole(self, value: Any) -> Any:
         """The value with large parts in full; as it travels, where a part is not kept any more."""
+        if not holds_ref(value):
+            return value
         try:
             return resolve(value, self._payload)
         except NotFound:
@@ -136,7 +169,10 @@ class Reader:
         return self._store.payload(sha256)
 
     def show(self, run: str) -> dict[str, Any]:
-        head = self.find(run)
+        return self.show_head(self.find(run))
+
+    def show_head(self, head: Head) -> dict[str, Any]:
+        """The same of a run that was found."""
         state, net = self.state_of(head), self.net(head)
         return {
             **self._summary(net, state),
@@ -157,6 +193,7 @@ class Reader:
             "redacted": dict(state.redacted),
             "loops": loops_of(state, max(head.updated_at, self._now())),
             "waiting": self._waiting(net, state),
+            "signals": self._kept(net, state),
         }
 
     def items(
@@ -173,6 +210,8 @@ class Reader:
 
         The next page is asked for with `after=page.more_after`, until that is None.
         """
+        from anabranch.operations.read.items import ItemFilter, page_of
+
         wanted = ItemFilter(state=state, error=error, after=after, limit=limit)
         return page_of(self._store, self.state(self.find(run).run), loop, wanted)
 
@@ -184,24 +223,57 @@ class Reader:
             "run": head.run,
             "name": head.name,
             "status": head.status,
+            "problems": problems_of(state),
+            "tolerated": state.counts.tolerated,
+            "handled": state.counts.handled,
+            "went_wrong": trouble_of(state),
             "engine": self._store.owner(),  # None: nobody moves it at present
             "started_with": dict(state.started_with),
+            "schedule": begun_by(state.labels),  # None: no schedule began it
             "missing": self._missing(net, state),
             "waiting": self._waiting(net, state),
+            "signals": self._kept(net, state),
         }
+
+    def signals(self, run: str) -> dict[str, Any]:
+        """The names that the run can wait for, and its signals."""
+        head = self.find(run)
+        net, state = self.net(head), self.state_of(head)
+        return {
+            "run": head.run,
+            "names": awaited(net),
+            "items": [msgspec.to_builtins(one) for one in signals_of(net, state, self.whole)],
+        }
+
+    def _kept(self, net: Net, state: State) -> list[dict[str, Any]]:
+        return [msgspec.to_builtins(one) for one in kept_signals(net, state, self.whole)]
 
     @staticmethod
     def _now() -> int:
         return int(time.time() * 1000)
 
     def _waiting(self, net: Net, state: State) -> list[dict[str, Any]]:
-        found = [self._with_asked(worded(one)) for one in explain(net, state)]
+        found = [self._told(state, one) for one in explain(net, state)]
         missing = self._preflight.missing_for(net, state) if self._preflight is not None else []
         if missing:
             why = "an engine that has what it needs: " + "; ".join(one.message for one in missing)
             movers = tuple(one.hint for one in missing)
             found.insert(0, Waiting("run", state.run, "", why, state.updated_at, None, movers))
         return [msgspec.to_builtins(one) for one in found]
+
+    def _told(self, state: State, one: Unfinished) -> Waiting:
+        """One thing in words; a job of a pool also says who does that pool."""
+        if self.clusters is not None:
+            one, cluster = placed(state, one, self.clusters, self._now())
+            if cluster is not None:
+                return worded(one, cluster)
+        if one.what == "run" and state.queued_for_place and (said := self.queue_place(state.run)):
+            one = msgspec.structs.replace(one, waits_for=f"{one.waits_for}; {said}")
+        return self._with_asked(worded(one))
+
+    def queue_place(self, run: str) -> str:
+        """Under which keys a queued run waits, and where it stands there; "" where it does not."""
+        return place_words(self._store.places(run))
 
     def _with_asked(self, one: Waiting) -> Waiting:
         """A job that waits for its pool also says whether anybody serves that pool."""
@@ -283,7 +355,7 @@ class Reader:
     def graph(self, run: str, form: str) -> str:
         head = self.find(run)
         state = self.state(head.run)
-        statuses = {name: tally.statuses[-1] for name, tally in state.steps.items()}
+        statuses = {name: one.status for name, one in step_statuses(state).items()}
         counts = {name: tally.runs for name, tally in state.steps.items()}
         return draw(self.net(head), form, statuses, counts)
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from anabranch.kernel import events as e
+from anabranch.kernel.step_status import ended_word
 from anabranch.operations.read.gathers import Gathers
 from anabranch.operations.read.paths_taken import Paths
 from anabranch.store.damage import events_of
@@ -41,7 +42,15 @@ class Lane(msgspec.Struct):
     end: int = 0
     status: str = "running"
     attempts: int = 0
+    by_error: str = ""  # why its outcome is a no although no rule said so
+    loop: str = ""
+    after: list[str] = []  # the lanes that had to end before it could go on
     segments: list[Segment] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """For its join or its admission: others are to move first."""
+        return bool(self.segments) and self.segments[-1].kind == "waiting"
 
     def begin(self, kind: str, at: int, note: str = "") -> None:
         self.close(at)
@@ -77,6 +86,7 @@ class Timeline:
         self._jobs: dict[str, str] = {}  # job → lane
         self._loops: dict[str, str] = {}
         self._gates: dict[str, str] = {}
+        self._gathering: dict[str, str] = {}  # open joins and barriers → lane
         self._labels: dict[int, list[str]] = {}  # token → whom its jobs ask
         self._looping: set[bytes] = set()  # tokens whose jobs are shards
         self.lock = Lock()
@@ -114,11 +124,16 @@ class Timeline:
         self.paths.see(event)
         match event:
             case e.TokenCreated():
-                self._add(Lane(str(event.token), event.step, event.step, at))
+                after = [str(event.parent)] if event.parent else []
+                self._add(Lane(str(event.token), event.step, event.step, at, after=after))
+            case e.Delivered():
+                self._delivered(event)
             case e.TokenHeld():
                 self._of(event.token, "waiting", at, event.reason or "held by admission")
             case e.TokenSlept():
                 self._of(event.token, "sleeping", at, "until its wake time")
+            case e.TokenRetriedNow() | e.TokenSkipped():
+                self._by_hand(at, event)
             case e.TokenAdmitted() | e.TokenWoken() | e.TokenReleased():
                 self._close(event.token, at)
             case e.TokenFinished():
@@ -129,8 +144,10 @@ class Timeline:
                         self._end(lane, at, "ended")
             case e.GatherOpened():
                 self._gather(at, event)
+            case e.GatherSettled():
+                self._gathering.pop(event.gather, None)
             case e.LoopOpened():
-                self._loops[event.loop] = str(event.token)
+                self._opened(event)
                 self._looping.add(str(event.token).encode())
                 size = f"{event.size:,} items" if event.size >= 0 else "items"
                 self._of(event.token, "loop", at, size)
@@ -161,20 +178,23 @@ class Timeline:
             return
         match event:
             case e.JobStarted():
-                lane.attempts = event.attempt
+                lane.attempts, lane.status = event.attempt, "running"
                 lane.begin("running", at, f"attempt {event.attempt} on {event.worker}")
             case e.JobReported():
                 fault = event.answer.fault
                 note = fault.message if fault is not None else ""
                 lane.close(at, note, good=event.answer.status == "ok")
+                lane.status, lane.by_error = "running", event.answer.by_error
                 self._over(event.job, lane, at, event.answer.status)
             case e.JobRetrying():
-                lane.status = "running"
+                lane.status = "retrying"
                 lane.end = 0
                 lane.begin("retry", at, f"before attempt {event.attempt}")
             case e.JobParked():
+                lane.status = "parked"
                 lane.begin("parked", at, event.ticket)
             case e.JobContinued():
+                lane.status = "queued"
                 lane.begin("queued", at)
             case e.JobTimedOut():
                 lane.close(at, "timed out", good=False)
@@ -204,6 +224,7 @@ class Timeline:
             self._jobs[event.job] = lane.id
             self._add(lane)
         if lane is not None:
+            lane.status = "queued"
             lane.begin("queued", at)
 
     def _over(self, job: str, lane: Lane, at: int, status: str) -> None:
@@ -217,7 +238,20 @@ class Timeline:
     def _gather(self, at: int, event: e.GatherOpened) -> None:
         self._labels[event.token] = list(event.labels)
         if event.kind != "fan":
+            self._gathering[event.gather] = str(event.token)
             self._of(event.token, "waiting", at, "for its join")
+
+    def _opened(self, event: e.LoopOpened) -> None:
+        self._loops[event.loop] = str(event.token)
+        lane = self.lanes.get(str(event.token))
+        if lane is not None:
+            lane.loop = event.loop
+
+    def _delivered(self, event: e.Delivered) -> None:
+        """A join or a barrier goes on when the last of those whom it waits for has come."""
+        lane = self.lanes.get(self._gathering.get(event.gather, ""))
+        if lane is not None and event.producer in self.lanes and event.producer != lane.id:
+            lane.after.append(event.producer)
 
     def _of(self, token: int, kind: str, at: int, note: str = "") -> None:
         lane = self.lanes.get(str(token))
@@ -230,6 +264,13 @@ class Timeline:
         if lane is not None:
             lane.close(at, note, good=good)
 
+    def _by_hand(self, at: int, event: e.TokenRetriedNow | e.TokenSkipped) -> None:
+        """An operator ended what it stood at."""
+        lane = self.lanes.get(str(event.token))
+        if lane is not None:
+            done = "retried now" if isinstance(event, e.TokenRetriedNow) else "skipped"
+            lane.close(at, f"{done} by {event.actor or 'an unnamed caller'}")
+
     def _close(self, token: int, at: int) -> None:
         lane = self.lanes.get(str(token))
         if lane is not None:
@@ -240,7 +281,7 @@ class Timeline:
         self._looping.discard(str(event.token).encode())
         lane = self.lanes.get(str(event.token))
         if lane is not None:
-            self._end(lane, at, event.ending)
+            self._end(lane, at, ended_word(event.ending, event.outcome, lane.by_error))
 
     @staticmethod
     def _end(lane: Lane, at: int, status: str) -> None:
@@ -256,10 +297,31 @@ class Timeline:
 
     # -- out ---------------------------------------------------------------------------------
 
+    def critical_path(self) -> list[str]:
+        """The step runs that the end of the run waited for, the first one first: from the last to
+        end back to whoever it had to wait for longest, as far as their lanes are kept."""
+        runs = [one for one in self.lanes.values() if one.id.isdecimal()]
+        runs = [one for one in runs if one.status not in ("discarded", "skipped")] or runs
+        if not runs:
+            return []
+        moving = [one for one in runs if not one.end and not one.is_waiting]
+        lane: Lane | None = max(moving or runs, key=_ends)
+        path: list[str] = []
+        while lane is not None and lane.id not in path:
+            path.append(lane.id)
+            before = [self.lanes[one] for one in lane.after if one in self.lanes]
+            lane = max(before, key=_ends, default=None)
+        return path[::-1]
+
     def ways(self) -> list[list[Any]]:
-        """From, to, how often: for the picture."""
+        """From, to, with which outcome, how often: for the picture."""
         with self.lock:
             return [[*way, count] for way, count in self.paths.taken.items()]
+
+
+def _ends(lane: Lane) -> tuple[bool, int, int]:
+    """What goes on ends last."""
+    return not lane.end, lane.end, int(lane.id)
 
 
 class Timelines:

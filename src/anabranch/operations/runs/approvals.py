@@ -37,7 +37,10 @@ _MOVING = (
 
 def moves_gates(news: DurableEvents) -> bool:
     """Whether other gates may be open after this than before."""
-    return any(isinstance(event, _MOVING) for event in news.events)
+    for event in news.events:  # noqa: SIM110 - a generator takes longer, for every turn of a run
+        if isinstance(event, _MOVING):
+            return True
+    return False
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +111,17 @@ class Approvals:
             rows = [row for row in rows if not row.actors or actor in row.actors]
         rows.sort(key=_key, reverse=True)
         return [_with_answers(store, row) if answers else row for row in rows[:limit]]
+
+    @property
+    def known(self) -> int:
+        """How many were open at the last look."""
+        return sum(map(len, list(self._rows.values())))
+
+    def count(self, store: Store) -> int:
+        """How many are open."""
+        with self._asking:
+            self._refresh(store)
+            return self.known
 
     def _refresh(self, store: Store) -> None:
         if store.cluster is not None:

@@ -127,8 +127,8 @@ class Bulks:
         return _outcome(head, "done")
 
     def _purge(self, asked: Bulk, heads: list[Head]) -> list[Outcome]:
-        """In a thread: looks at everything that is unfinished, once a page."""
-        kept = kept_back(self._store)
+        """In a thread."""
+        kept = kept_back(self._store, heads)
         items, gone = [], []
         for head in heads:
             why = _not_purged(head, kept(head))
@@ -171,8 +171,8 @@ def _check(asked: Bulk) -> None:
         patches(asked.values, asked.reducer)  # refuses what no run could take
     if not asked.everything and _is_open(asked.wanted):
         raise InputError(
-            "the filter leaves no run out: name a status, dialect, name, label, parent or time, or "
-            "say that you mean it (`everything`; --all)",
+            "the filter leaves no run out: name a status, dialect, name, label, search, parent or "
+            "time, or say that you mean it (`everything`; --all)",
             code="bulk_everything",
         )
 

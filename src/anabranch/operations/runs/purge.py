@@ -6,32 +6,21 @@ stays until every webhook that is enabled has looked at its last event.
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from anabranch.errors import InputError
 from anabranch.store.ports import Forgotten, Head, HeadFilter, Retention, Space, Store
 
-DAY_MS = 86_400_000
 PAGE = 1000  # runs that are looked at in one go
-AT_ONCE = 100  # runs in one transaction: an engine on the same store waits no longer than for these
+AT_ONCE = 100  # runs in the first transaction; the others have as many as `Pace` says
+FEWEST_AT_ONCE, MOST_AT_ONCE = 10, 400
+HELD_SECONDS = 0.012  # of the processor in one transaction, for which an engine waits
 STEP_BYTES = 1024 * 1024  # given back in one transaction: some milliseconds of a writer's time
 STEPS_AT_ONCE = 256  # for those who must answer soon
-PAUSE_SECONDS = 0.002  # between two of them, for whoever waits to write
-_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([smhdw])")
-_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY_MS, "w": 7 * DAY_MS}
-
-
-def age_ms(text: str) -> int:
-    """`30d`, `12h`, `90m`, `4w` or `45s` in milliseconds."""
-    found = _AGE.fullmatch(text.strip())
-    if found is None:
-        raise InputError(f"an age is written 30d, 12h or 90m, not {text!r:.40}", code="usage")
-    return int(float(found[1]) * _UNITS_MS[found[2]])
+PAUSE_SECONDS = 0.002  # between two transactions, for whoever waits to write
 
 
 class Purged(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +31,19 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     next: tuple[int, str] | None = None
     space: Space = Space()
+
+
+class Pace:
+    """How many runs are deleted in one transaction. Each waits for the disk and for the engine on
+    the same store, so there should be few; and each keeps the engine waiting, so none should take
+    long. The processor's time says how long, however busy machine and store are."""
+
+    def __init__(self) -> None:
+        self.runs = AT_ONCE
+
+    def took(self, runs: int, seconds: float) -> None:
+        fitting = int(runs * HELD_SECONDS / seconds) if seconds > 0 else MOST_AT_ONCE
+        self.runs = min(max(fitting, FEWEST_AT_ONCE), MOST_AT_ONCE)
 
 
 def give_back(store: Retention, steps: int | None = None) -> Space:
@@ -66,10 +68,10 @@ def purge(
 ) -> Purged:
     """Delete the runs that ended longer ago than that, and what is over; with `dry_run` only
     count them."""
-    total = Forgotten()
+    total, pace = Forgotten(), Pace()
     narrowed = replace(wanted or HeadFilter(), ended_before=now - older_than_ms, limit=PAGE)
     while True:
-        page = purge_page(store, narrowed, dry_run=dry_run)
+        page = purge_page(store, narrowed, dry_run=dry_run, pace=pace)
         total = added(total, Forgotten(page.runs, page.payloads, page.bytes))
         if page.next is None:
             break
@@ -81,14 +83,15 @@ def purge(
     return Purged(runs=total.runs, payloads=total.payloads, bytes=total.bytes, space=space)
 
 
-def purge_page(store: Store, wanted: HeadFilter, *, dry_run: bool = False) -> Purged:
+def purge_page(
+    store: Store, wanted: HeadFilter, *, dry_run: bool = False, pace: Pace | None = None
+) -> Purged:
     """One page of it: of the next `wanted.limit` runs those that nobody needs any more."""
     found = store.heads(replace(wanted, limit=wanted.limit + 1))
-    heads, kept = found[: wanted.limit], kept_back(store)
+    heads = found[: wanted.limit]
+    kept = kept_back(store, heads)
     runs = [head.run for head in heads if head.finished and not kept(head)]
-    total = Forgotten()
-    for start in range(0, len(runs), AT_ONCE):
-        total = added(total, store.forget(runs[start : start + AT_ONCE], dry_run=dry_run))
+    total = _forgotten(store, runs, pace or Pace(), dry_run=dry_run)
     more = len(found) > len(heads)
     return Purged(
         runs=total.runs,
@@ -98,9 +101,20 @@ def purge_page(store: Store, wanted: HeadFilter, *, dry_run: bool = False) -> Pu
     )
 
 
-def kept_back(store: Store) -> Callable[[Head], str]:
-    """For each ended run: why it must stay, or nothing."""
-    needed, untold = _needed(store), _untold(store)
+def _forgotten(store: Store, runs: Sequence[str], pace: Pace, *, dry_run: bool) -> Forgotten:
+    total, start = Forgotten(), 0
+    while some := runs[start : start + pace.runs]:
+        before = time.thread_time()
+        total = added(total, store.forget(some, dry_run=dry_run))
+        pace.took(len(some), time.thread_time() - before)
+        start += len(some)
+        time.sleep(PAUSE_SECONDS)
+    return total
+
+
+def kept_back(store: Store, heads: Sequence[Head]) -> Callable[[Head], str]:
+    """For each of these ended runs: why it must stay, or nothing."""
+    needed, untold = _needed(store, heads), _untold(store)
 
     def why(head: Head) -> str:
         if head.run in needed or _parent(head) in needed:
@@ -110,15 +124,16 @@ def kept_back(store: Store) -> Callable[[Head], str]:
     return why
 
 
-def _needed(store: Store) -> set[str]:
-    """Unfinished runs, and those that one of them redrives."""
-    needed: set[str] = set()
-    after = ""
-    while page := store.unfinished(after):
-        after = page[-1].run
-        for head in page:
-            needed |= {head.run, head.origin or head.run}
-    return needed
+def _needed(store: Store, heads: Sequence[Head]) -> set[str]:
+    """Of these runs and their parents those that are unfinished, or that an unfinished one
+    redrives."""
+    parents = {parent for head in heads if (parent := _parent(head))}
+    unfinished = {head.run for head in heads if not head.finished}
+    for parent in parents:
+        found = store.head(parent)
+        if found is not None and not found.finished:
+            unfinished.add(parent)
+    return unfinished | store.redriven([*parents, *(head.run for head in heads)])
 
 
 def _untold(store: Store) -> set[str]:

@@ -8,18 +8,19 @@ from typing import Any
 
 import msgspec
 
-from anabranch.errors import AnabranchError, Refused
+from anabranch.errors import AnabranchError, InputError, Refused
 from anabranch.kernel.redrive import Fate, Redrive, plan_redrive
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
+from anabranch.net.problems import did_you_mean
 from anabranch.operations.read.reader import Reader
 from anabranch.runtime.live_run import history
 from anabranch.store.ports import Definition
 
 
 class RunAgain(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that runs again. `how` is one of failed, unfinished, items, arc, join, context,
-    result and again (the final step); `of` is the step or the context key it is about."""
+    """A step that runs again. `how` is one of failed, unfinished, items, asked, arc, join,
+    context, result and again (the final step); `of` is the step or the context key it is about."""
 
     step: str
     runs: int
@@ -68,7 +69,7 @@ class PreparedRedrive(msgspec.Struct, frozen=True):
         )
 
 
-def prepare_redrive(read: Reader, run: str) -> PreparedRedrive:
+def prepare_redrive(read: Reader, run: str, from_step: str = "") -> PreparedRedrive:
     """Reads the whole log: not in the event loop. Refused where there is nothing to do again."""
     store, head = read.store, read.find(run)
     state = read.state(head.run)
@@ -81,7 +82,9 @@ def prepare_redrive(read: Reader, run: str) -> PreparedRedrive:
     if definition is None:
         raise AnabranchError(f"the definition of run {head.run} is not in the store")
     net = read.net(head)
-    redrive = plan_redrive(net, history(store.read(head.run), run=head.run))
+    if from_step:
+        _require_ran(net, state, from_step)
+    redrive = plan_redrive(net, history(store.read(head.run), run=head.run), from_step)
     if state.status == "completed" and redrive.idle:
         raise Refused(
             f"nothing in run {head.run} failed, so there is nothing to do again; "
@@ -89,6 +92,16 @@ def prepare_redrive(read: Reader, run: str) -> PreparedRedrive:
             code="nothing_failed",
         )
     return PreparedRedrive(head.run, definition, net, state, redrive)
+
+
+def _require_ran(net: Net, state: State, step: str) -> None:
+    if step not in net.steps:
+        hint = did_you_mean(step, net.steps)
+        message = f"there is no step {step!r}" + (f"; {hint}" if hint else "")
+        raise InputError(message, code="unknown_step")
+    if step not in state.steps:
+        message = f"step {step} did not run in run {state.run}: there is nothing to begin from"
+        raise Refused(message, code="step_not_run")
 
 
 def _again(fates: Iterable[Fate]) -> Iterable[RunAgain]:

@@ -11,20 +11,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from functools import partial
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
 
 from anabranch import files
 from anabranch.dialects.port import RegisteredTool
 from anabranch.dialects.source import SourceLimits
-from anabranch.dialects.xrc729.words import SESSION
+from anabranch.dialects.xrc729.words import DIALECT, SESSION
 from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
 from anabranch.ids import checked_run_id
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
-from anabranch.literals import Reducer
+from anabranch.literals import PRIORITY_MAX, Reducer
 from anabranch.net.net import Net
+from anabranch.operations.definitions.compile_cache import CACHE
 from anabranch.operations.definitions.inputs import require_known
 from anabranch.operations.definitions.preflight import Preflight
 from anabranch.operations.definitions.prepare import Prepared, Rules, Source, path_in, prepare
@@ -32,12 +34,13 @@ from anabranch.operations.read.event_view import EventRecord
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.read.task_events import with_tasks
 from anabranch.operations.runs.earlier_decision import decision_refusals
-from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
-from anabranch.operations.sessions.numbers import numbered, session_owner
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
 from anabranch.store.ports import Definition, Store
 from anabranch.work.values.json_values import require_json
+
+if TYPE_CHECKING:
+    from anabranch.operations.runs.redrive_plan import PreparedRedrive, RedrivePlan
 
 ANSWER_SECONDS = 10.0
 ASK_SECONDS = 0.02
@@ -58,6 +61,7 @@ class Verbs:
         self.preflight = preflight or Preflight()
         self.read = Reader(engine.store, engine.nets, self.preflight)
         self._tools = tools
+        self._files = files.SharedReads(SourceLimits().bytes_max)
 
     async def start(
         self,
@@ -75,6 +79,8 @@ class Verbs:
         begun_by: str = "",
         depth: int = 0,
         allow_extra_input: bool = False,
+        priority: int | None = None,
+        held: tuple[str, ...] = (),
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable."""
         prepared = source if isinstance(source, Prepared) else await self._prepared(source, rules)
@@ -96,6 +102,8 @@ class Verbs:
             begun_by=begun_by,
             depth=depth,
             started_with=await self.preflight.started_with(prepared.net, given),
+            priority=_checked_priority(priority),
+            held=held,
         )
 
     async def _begun(
@@ -107,8 +115,13 @@ class Verbs:
         **given: Any,
     ) -> str:
         """A session of somebody gets their next number."""
-        owner, engine = session_owner(net, labels), self.engine
-        if not owner or (run is not None and engine.known(run)):
+        engine = self.engine
+        if net.dialect != DIALECT or (run is not None and engine.known(run)):
+            return await engine.start(definition, net, run=run, labels=labels, **given)
+        from anabranch.operations.sessions.numbers import numbered, session_owner
+
+        owner = session_owner(net, labels)
+        if not owner:
             return await engine.start(definition, net, run=run, labels=labels, **given)
         chosen = engine.new_run_id() if run is None else checked_run_id(run)
         async with numbered(engine.store, owner, chosen, labels) as with_number:
@@ -121,16 +134,20 @@ class Verbs:
             return prepare(source, tools, rules)
         content = None
         if path is not None:
-            most = SourceLimits().bytes_max
-            content = await files.in_thread(partial(files.read_limited, path, most), path)
+            content = await self._files.read(path)
+            if rules is None and CACHE.knows(content, file=str(path), tools=tools):
+                return prepare(source, tools, content=content)
         return await asyncio.to_thread(prepare, source, tools, rules, content=content)
 
-    async def redrive(self, run: str, *, new: str | None = None, trace: str = "") -> str:
+    async def redrive(
+        self, run: str, *, new: str | None = None, trace: str = "", from_step: str = ""
+    ) -> str:
         """Begin a linked run that reuses what succeeded and works again only on what failed.
 
-        `new` is its id, where somebody has chosen one.
+        `new` is its id, where somebody has chosen one. With `from_step` that step and what depends
+        on it are done again as well, however they ended.
         """
-        found = await asyncio.to_thread(prepare_redrive, self.read, run)
+        found = await self._redrive(run, from_step)
         before = found.state
         await self.preflight.require_again(found.net, before)
         labels = {key: text for key, text in before.labels.items() if key != SESSION}
@@ -144,12 +161,18 @@ class Verbs:
             origin=found.run,
             sealed=tuple(before.sealed),  # marks stand for secrets in them
             reuse=found.redrive.reuse,
+            priority=before.priority,
             started_with=await self.preflight.started_with(found.net, before.workload),
         )
 
-    async def plan_redrive(self, run: str) -> RedrivePlan:
+    async def plan_redrive(self, run: str, from_step: str = "") -> RedrivePlan:
         """What `redrive` would do with this run; refused like it, and nothing is begun."""
-        return (await asyncio.to_thread(prepare_redrive, self.read, run)).plan()
+        return (await self._redrive(run, from_step)).plan()
+
+    async def _redrive(self, run: str, from_step: str) -> PreparedRedrive:
+        from anabranch.operations.runs.redrive_plan import prepare_redrive
+
+        return await asyncio.to_thread(prepare_redrive, self.read, run, from_step)
 
     async def send(self, run: str, stimulus: Sayable) -> None:
         found = self.read.find(run).run
@@ -173,12 +196,21 @@ class Verbs:
 
 
 def _checked_input(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    if given is None:
+    if given is None or (type(given) is dict and not given):
         return {}
     if not isinstance(given, Mapping):
         raise InputError(f"the input must be a mapping, not {type(given).__name__}")
     checked: dict[str, Any] = require_json(dict(given), "the input")
     return checked
+
+
+def _checked_priority(given: int | None) -> int | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int) or abs(given) > PRIORITY_MAX:
+        message = f"a priority is a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}"
+        raise InputError(f"{message}, not {given!r:.40}", code="priority")
+    return given
 
 
 def _checked_labels(given: Mapping[str, str] | None) -> dict[str, str]:
@@ -219,6 +251,20 @@ def decision(
             raise InputError(
                 f"a gate is answered with fulfil, reject or ask_again, not {verdict!r}"
             )
+
+
+def skipping(
+    step: str,
+    token: int = 0,
+    actor: str = "",
+    reason: str = "",
+    result: Any = msgspec.UNSET,
+) -> s.Skip:
+    """The end of a step run without its work; with a result it counts as done."""
+    if result is msgspec.UNSET:
+        return s.Skip(step, token, actor, reason)
+    checked = require_json(result, "the result", root="result")
+    return s.Skip(step, token, actor, reason, True, checked)
 
 
 def patches(values: Mapping[str, Any], reducer: Reducer = "set") -> tuple[ContextPatch, ...]:

@@ -393,6 +393,6 @@ def _wrong_nonce(owner: str, number: int, coming: int) -> PermitRefused:
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as the interface has it: instants in seconds, no id of a run."""
-    kept = {key: value for key, value in row.items() if key != "run"}
+    """A row as the interface has it: instants in seconds, no id of a run, no word of ours."""
+    kept = {key: value for key, value in row.items() if key not in ("run", "outcome", "error")}
     return {**kept, "updated": row["updated"] // 1000}

@@ -333,6 +333,8 @@ def _row(head: Head, one: Process) -> dict[str, Any]:
         "parentPid": pid_of(session, one.parent) if one.parent else session,
         "step": one.step,
         "status": one.status,
+        "outcome": one.verdict,
+        "error": one.trouble,
         "updated": one.updated,
         "iterationStep": one.token,
         "xrc729": head.labels.get("registry", ""),

@@ -3,7 +3,8 @@
 Every log is replayed through the kernel and must lead to its head; a snapshot must be the state
 that the log has at that event; a payload must have its hash; a definition must compile to its
 fingerprint; what is sealed must open; partitions, cursors and messages must agree with the log;
-streams of a node must have no gaps and end where their cards say.
+schedules and other records must be readable and due when they say; streams of a node must have no
+gaps and end where their cards say.
 Memory holds one run at a time.
 """
 
@@ -22,6 +23,7 @@ from anabranch.kernel.state import State, encode_state
 from anabranch.kernel.timing import next_wake
 from anabranch.operations.access.secret_key import SecretKey
 from anabranch.operations.definitions import templates
+from anabranch.operations.stores.records import wrong_with_record
 from anabranch.operations.stores.sealed_values import unopened
 from anabranch.operations.stores.streams import wrong_with_stream
 from anabranch.runtime.messages.codec import read_message
@@ -35,7 +37,7 @@ PROBLEMS_KEPT = 1000  # more are counted
 
 Part = Literal[
     "file", "definition", "head", "log", "snapshot", "payload", "hold", "sealed", "partition",
-    "webhook", "message", "counter", "credential", "stream",
+    "webhook", "message", "counter", "credential", "stream", "record",
 ]  # fmt: skip
 #: Called with what is looked at, how many are done and how many there are; may raise to give up.
 Progress = Callable[[str, int, int], None]
@@ -56,6 +58,7 @@ class StoreReport(msgspec.Struct, kw_only=True):
     definitions: int = 0
     payloads: int = 0
     streams: int = 0  # of a node
+    records: int = 0  # of features, such as schedules
     problems: list[StoreProblem] = []
     problems_not_listed: int = 0
     notes: list[str] = []
@@ -90,6 +93,7 @@ def check_store(
         ("partition", lambda: _disagreements(store, report, progress)),
         ("credential", lambda: _sealed(store, report, key)),
         ("stream", lambda: _streams(store, report, progress)),
+        ("record", lambda: _records(store, report, progress)),
     )
     for part, look in parts:
         try:
@@ -109,12 +113,12 @@ def _definitions(
     for definition in store.definitions():
         report.definitions += 1
         progress("definitions", report.definitions, total)
-        if wrong := _wrong_with(definition, compile_definition):
+        if wrong := wrong_with(definition, compile_definition):
             name = f"definition {definition.fingerprint:.16} ({definition.name:.60})"
             report.add("", "definition", f"{name} {wrong}")
 
 
-def _wrong_with(definition: Definition, compile_definition: Compile) -> str:
+def wrong_with(definition: Definition, compile_definition: Compile) -> str:
     if definition.dialect == templates.DIALECT:
         return templates.wrong_with(definition)
     try:
@@ -166,7 +170,7 @@ def _replay(store: Inspection, head: Head, report: StoreReport, tick: Callable[[
     if snapshot is not None:
         what = f"the snapshot is of event {snapshot.seq}, at which no row of the log ends"
         report.add(head.run, "snapshot", what)
-    for what in _differences(head, state):
+    for what in differences(head, state):
         report.add(head.run, "head", what)
 
 
@@ -176,6 +180,9 @@ def _compare_snapshot(run: str, snapshot: StateSnapshot, state: State, report: S
     except DamagedRun as damage:
         report.add(run, "snapshot", damage.what)
         return
+    if b'"tolerated":' not in snapshot.state:
+        _add_newer(kept, state)
+    _add_skips(kept, state)
     if encode_state(kept) != encode_state(state):
         plain = msgspec.json.encode
         names = [name for name in State.__struct_fields__
@@ -184,7 +191,23 @@ def _compare_snapshot(run: str, snapshot: StateSnapshot, state: State, report: S
         report.add(run, "snapshot", what)
 
 
-def _differences(head: Head, state: State) -> Iterator[str]:
+def _add_newer(kept: State, state: State) -> None:
+    """What a snapshot from before these were counted cannot have."""
+    kept.counts.tolerated = state.counts.tolerated
+    for name, tally in kept.steps.items():
+        if name in state.steps:
+            tally.outcome = state.steps[name].outcome
+            tally.by_error = state.steps[name].by_error
+
+
+def _add_skips(kept: State, state: State) -> None:
+    """Snapshots from before the reason of a skip was kept have none."""
+    for name, tally in kept.steps.items():
+        if name in state.steps and not tally.by_error and "skipped" in tally.statuses[-1:]:
+            tally.by_error = state.steps[name].by_error
+
+
+def differences(head: Head, state: State) -> Iterator[str]:
     """Where the index card does not say what the log says."""
     wake = None if state.finished else next_wake(state)
     pairs: tuple[tuple[str, object, object], ...] = (
@@ -265,6 +288,15 @@ def _streams(store: Inspection, report: StoreReport, progress: Progress) -> None
             report.add("", "stream", f"stream {card.stream:.120} {wrong}")
     for stream in store.cardless_streams(PROBLEMS_KEPT):
         report.add("", "stream", f"stream {stream:.120} has events and no card")
+
+
+def _records(store: Inspection, report: StoreReport, progress: Progress) -> None:
+    total = store.count("named_records")
+    for record in store.named_records():
+        report.records += 1
+        progress("records", report.records, total)
+        if wrong := wrong_with_record(record):
+            report.add("", "record", f"{record.family:.60} {record.name:.120} {wrong}")
 
 
 def _sealed(store: Inspection, report: StoreReport, key: SecretKey | None) -> None:

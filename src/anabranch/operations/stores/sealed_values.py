@@ -22,7 +22,11 @@ _NAMED = 3  # in a note
 def unopened(store: Inspection, key: SecretKey) -> Iterator[tuple[str, str]]:
     """(part, what is wrong) of everything that the key does not open; "" is a note."""
     credentials = store.credentials()
-    hooks = [hook for hook in store.hooks() if not variable_of(hook) and not is_plain(hook.secret)]
+    hooks = [
+        hook
+        for hook in store.hooks()
+        if not (hook.internal or variable_of(hook) or is_plain(hook.secret))
+    ]
     if not credentials and not hooks:
         return
     try:

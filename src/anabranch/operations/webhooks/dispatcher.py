@@ -52,11 +52,14 @@ Dice = Callable[[], float]
 
 
 class WebhookDispatcher:
+    #: Of the metric that counts attempts.
+    METRIC = ("anabranch_webhook_attempts_total", "notifications sent, by how it went")
+
     def __init__(
         self,
         store: Store,
         finder: WebhookMatcher,
-        poster: WebhookSender,
+        poster: WebhookSender | None,
         *,
         clock: Clock,
         settings: Settings,
@@ -89,9 +92,7 @@ class WebhookDispatcher:
         self._any = True
         self._moving = False  # a delivery has ended since the last round
         self.rounded_at = 0  # when the last round was over; 0 before the first
-        self.attempts = Counter(
-            "anabranch_webhook_attempts_total", "notifications sent, by how it went", ["how"]
-        )
+        self.attempts = Counter(*self.METRIC, ["how"])
 
     # -- life --------------------------------------------------------------------------------
 
@@ -109,7 +110,8 @@ class WebhookDispatcher:
         self._task = None
         with contextlib.suppress(AnabranchError):
             await asyncio.to_thread(self._write_cursors)
-        await self._poster.close()
+        if self._poster is not None:
+            await self._poster.close()
 
     async def let_go(self) -> None:
         """Give up what is out for runs that are another server's now, which sends it again: two
@@ -157,7 +159,8 @@ class WebhookDispatcher:
     async def round(self) -> bool:
         """Look once and send what is due; is there more to look at?"""
         changes, self._backlog = self._changes, None
-        hooks = await asyncio.to_thread(self._store.hooks)
+        known = await asyncio.to_thread(self._store.hooks)
+        hooks = [hook for hook in known if self._looks_after(hook)]
         enabled = [hook for hook in hooks if hook.enabled]
         self._any = bool(enabled)
         self._forget_others({hook.id for hook in hooks})
@@ -175,6 +178,9 @@ class WebhookDispatcher:
         await self._sweep()
         self.rounded_at = self._clock.now()
         return more
+
+    def _looks_after(self, hook: Hook) -> bool:
+        return not hook.internal
 
     def _rest(self, hook: Hook, why: str, *, defect: bool = False) -> None:
         """Our own trouble, not the receiver's: try again later, and later each time."""
@@ -312,6 +318,7 @@ class WebhookDispatcher:
             EVENT: one.kind,
             SIGNATURE: sign(secret, one.body, now // 1000, *older),
         }
+        assert self._poster is not None, "a part without one sends by other means"
         return await self._poster.post(hook.url, one.body, headers)
 
     def _why_no_secret(self, hook: Hook) -> str:
@@ -332,7 +339,7 @@ class WebhookDispatcher:
         if posted.taken:
             return replace(tried, state="done", due=None)
         end = one.found_at + self._age_ms
-        if now >= end:
+        if now >= end or posted.refused:
             return replace(tried, state="dead", due=None)
         pause = max(self._pause_ms(tried.attempts), int(1000 * posted.wait_seconds))
         return replace(tried, due=min(now + pause, end))

@@ -49,6 +49,7 @@ class SendResult(msgspec.Struct, frozen=True):
     status: int | None
     error: str = ""
     wait_seconds: float = 0.0  # how long the receiver asks to be left alone
+    refused: bool = False  # for good: it is not tried again by itself
 
     @property
     def taken(self) -> bool:

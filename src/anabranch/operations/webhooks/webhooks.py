@@ -114,7 +114,7 @@ class Webhooks:
         self._addresses: Addresses = addresses
 
     def create(self, draft: HookDraft) -> HookCard:
-        if len(self._store.hooks()) >= HOOKS_MAX:
+        if len(self._hooks()) >= HOOKS_MAX:
             raise Refused(f"there are {HOOKS_MAX} webhooks already", code="webhooks_full")
         hook = Hook(
             id=f"wh{secrets.token_hex(6)}",
@@ -132,9 +132,7 @@ class Webhooks:
 
     def all(self) -> list[HookCard]:
         backlog = self._store.backlog()
-        return [
-            _card(hook, backlog.get(hook.id), self._behind(hook)) for hook in self._store.hooks()
-        ]
+        return [_card(hook, backlog.get(hook.id), self._behind(hook)) for hook in self._hooks()]
 
     def show(self, hook_id: str) -> HookCard:
         return self._card(self._hook(hook_id))
@@ -177,7 +175,7 @@ class Webhooks:
     def protect(self) -> int:
         """Encrypt the secrets that were made before there was a key; says how many are left."""
         left = 0
-        for hook in self._store.hooks():
+        for hook in self._hooks():
             try:
                 secret = tidied(hook, self._key, self._clock.now())
             except AnabranchError as error:  # no key can be made here: a server starts all the same
@@ -190,7 +188,7 @@ class Webhooks:
 
     def remove(self, hook_id: str) -> None:
         """With everything that was still to be delivered to it."""
-        if not self._store.drop_hook(hook_id):
+        if not self._store.drop_hook(self._hook(hook_id).id):
             raise _unknown(hook_id)
 
     def deliveries(self, wanted: DeliveryFilter) -> list[DeliveryCard]:
@@ -199,6 +197,7 @@ class Webhooks:
 
     def delivery(self, hook_id: str, name: str) -> DeliveryCard:
         """One of them, with its body."""
+        self._hook(hook_id)
         one = self._store.delivery(hook_id, *_parsed(hook_id, name))
         if one is None:
             raise NotFound(f"there is no delivery {name!r:.200}")
@@ -209,6 +208,7 @@ class Webhooks:
 
         One that waits for its next attempt is due at once.
         """
+        self._hook(hook_id)
         run, seq = _parsed(hook_id, name)
         known = self._store.delivery(hook_id, run, seq)
         if known is None:
@@ -228,9 +228,13 @@ class Webhooks:
 
     def _hook(self, hook_id: str) -> Hook:
         hook = self._store.hook(hook_id)
-        if hook is None:
+        if hook is None or hook.internal:
             raise _unknown(hook_id)
         return hook
+
+    def _hooks(self) -> list[Hook]:
+        """Those that people have added; those of triggers are no webhooks to anybody."""
+        return [hook for hook in self._store.hooks() if not hook.internal]
 
     def _with_secret(self, hook: Hook) -> HookCard:
         secret, *_ = secrets_of(hook, self._clock.now(), self._key)

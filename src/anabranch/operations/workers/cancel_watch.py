@@ -63,7 +63,7 @@ class CancelWatch:
     def __init__(self, engine: EngineLoop) -> None:
         self._engine = engine
         self._watchers: dict[str, set[asyncio.Event]] = {}
-        engine.listen(self._hear)
+        self._stop_listening: Callable[[], None] | None = None  # nobody watches
 
     @property
     def watched(self) -> Collection[str]:
@@ -85,6 +85,8 @@ class CancelWatch:
         runs = {out.run for out in jobs}
         for run in runs:
             self._watchers.setdefault(run, set()).add(news)
+        if self._stop_listening is None:
+            self._stop_listening = self._engine.listen(self._hear)
         try:
             while True:
                 news.clear()
@@ -98,7 +100,7 @@ class CancelWatch:
                 self._forget(run, news)
 
     async def _look(self, jobs: Sequence[LeaseClaim]) -> WatchAnswer:
-        found = [news for out in jobs if (news := self._to_stop(out)) is not None]
+        found = [news for out in jobs if (news := self.to_stop(out)) is not None]
         away = [out for out in found if isinstance(out, LeaseClaim)]
         urls = await self._engine.directory.owner_urls({out.run for out in away}) if away else {}
         return WatchAnswer(
@@ -109,7 +111,7 @@ class CancelWatch:
             ],
         )
 
-    def _to_stop(self, out: LeaseClaim) -> JobToStop | LeaseClaim | None:
+    def to_stop(self, out: LeaseClaim) -> JobToStop | LeaseClaim | None:
         """None while it goes on; the claim itself where another server owns its run."""
         try:
             _, job = require_lease_holder(self._engine, out)
@@ -140,6 +142,9 @@ class CancelWatch:
         watchers.discard(news)
         if not watchers:
             del self._watchers[run]
+        if not self._watchers and self._stop_listening is not None:
+            self._stop_listening()
+            self._stop_listening = None
 
 
 async def _either(news: asyncio.Event, seconds: float) -> None:

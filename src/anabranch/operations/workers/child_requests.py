@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anabranch.errors import ExpressionError, Refused
-from anabranch.expressions.jinja.jinja import TemplateTree
+from anabranch.expressions.jinja.jinja import Jinja, TemplateTree
 from anabranch.expressions.port import Constant, Expression
 from anabranch.kernel.jobs import DEFAULT_WORK
 from anabranch.kernel.routing import names_for
@@ -127,7 +127,7 @@ def _value(part: Any, names: Mapping[str, Any]) -> Any:
     if part is None:
         return None
     try:
-        return TemplateTree(part, lambda given: given).evaluate(names)
+        return Jinja().compose(part).evaluate(names)
     except ExpressionError:
         return _UNKNOWN
 

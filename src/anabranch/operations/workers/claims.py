@@ -11,7 +11,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -26,12 +26,14 @@ from anabranch.net.problems import did_you_mean
 from anabranch.operations.workers.leases import NOBODY, LeaseHolder
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.jobs.concurrency import ReadyJob
-from anabranch.runtime.jobs.wire import ClaimedJob, Item, shared_names, to_wire, travels
+from anabranch.runtime.jobs.pool_queues import WorkerReport
+from anabranch.runtime.jobs.wire import ClaimedJob, Item, is_range, shared_names, to_wire, travels
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.messages.codec import RunElsewhere
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
 from anabranch.work.faults import unexpected
+from anabranch.work.rate_limits import RateLimits
 from anabranch.work.run_at_work import working_for
 from anabranch.work.secrets.redaction import Redactor, giving
 
@@ -39,12 +41,14 @@ CLAIM_MAX = 1000  # jobs in one claim
 WAIT_SECONDS_MAX = 60.0
 LEASE_SECONDS = (1.0, 24 * 3600.0)
 NAME_MAX = 200
+KINDS_MAX = 500  # that a worker says to know
 CLAIMS_KEPT = 1000  # answers that can be asked for again
 
 #: The items of a shard, read in the engine's own process.
 ReadItems = Callable[[Any, Shard, Mapping[str, Any]], Awaitable[Sequence[Item]]]
 Keyring = Callable[[Net, Mapping[str, Any], str], Awaitable[Mapping[str, Any]]]
 Key = tuple[str, str, int]
+ItemsWanted = bool | Literal["lists"]
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +65,8 @@ class ClaimingWorker(NamedTuple):
     worker: str
     token: str
     lease_seconds: float | None
+    queued: bool
+    about: WorkerReport | None = None
 
 
 class PendingClaim(msgspec.Struct):
@@ -80,7 +86,14 @@ class PendingClaim(msgspec.Struct):
 class Claims:
     """One per engine."""
 
-    def __init__(self, engine: EngineLoop, read_items: ReadItems, keyring: Keyring) -> None:
+    def __init__(
+        self,
+        engine: EngineLoop,
+        read_items: ReadItems,
+        keyring: Keyring,
+        rates: RateLimits | None = None,
+    ) -> None:
+        self.rates = rates
         self._engine = engine
         self._read_items = read_items
         self._keyring = keyring
@@ -96,21 +109,26 @@ class Claims:
         wait_seconds: float = 0.0,
         lease_seconds: float | None = None,
         claim: str = "",
-        items: bool = False,
+        items: ItemsWanted = False,
         gone: Callable[[], bool] = lambda: False,
         by: LeaseHolder = NOBODY,
+        queued: bool = False,
+        about: WorkerReport | None = None,
     ) -> Claimed:
         """Up to `most` jobs of the pool, each started under a lease; waits for the first one.
 
         `claim` names the question: the same worker with the same token that asks it again (the
         answer was lost on its way) gets the same jobs. With `items` the items of every shard
-        travel, also where the worker could work them out itself. `gone` says that nobody waits for
-        the answer any more.
+        travel, also where the worker could work them out itself; with `"lists"` those of lists,
+        which then do not travel as a whole. `gone` says that nobody waits for the answer any more.
+        Jobs that are to be `queued` elsewhere have not begun, as far as their time is limited.
+        `about` is what the worker says of itself.
         """
         _check_claim(pool, worker, most, wait_seconds, lease_seconds)
+        check_about(about)
 
         def begin(nobody: Callable[[], bool]) -> Coroutine[Any, Any, list[Key]]:
-            asker = ClaimingWorker(worker, by.token, lease_seconds)
+            asker = ClaimingWorker(worker, by.token, lease_seconds, queued, about)
             return self._take(pool, asker, most, wait_seconds, nobody)
 
         if claim:
@@ -137,15 +155,17 @@ class Claims:
         *,
         wait_seconds: float = 0.0,
         gone: Callable[[], bool] = lambda: False,
+        about: WorkerReport | None = None,
     ) -> int:
         """How many jobs of the pool wait, as soon as there is one; claims nothing. A worker of
         several servers waits at all of them and claims where there is something: waiting claims
         would each have to keep its places free, or be given more than it has room for."""
         _check_claim(pool, worker, 1, wait_seconds, None)
+        check_about(about)
         pools, clock = self._engine.pools, asyncio.get_running_loop().time
         until = clock() + wait_seconds
         while True:
-            pools.saw(pool, worker, self._engine.clock.now())
+            pools.saw(pool, worker, self._engine.clock.now(), about)
             waiting, left = pools.waiting(pool), until - clock()
             if waiting or left <= 0 or gone() or pools.closed:
                 return waiting
@@ -212,10 +232,19 @@ class Claims:
         pools, clock = self._engine.pools, asyncio.get_running_loop().time
         until = clock() + wait_seconds
         while True:
-            pools.saw(pool, asker.worker, self._engine.clock.now())
+            pools.saw(pool, asker.worker, self._engine.clock.now(), asker.about)
             if gone() or pools.closed:
                 return []
-            ready = list(pools.take(pool, most))
+            limit = self.rates.pool(pool) if self.rates is not None else None
+            if limit is not None and not (allowed := await limit.ready()):
+                left = until - clock()
+                if left <= 0:
+                    return []
+                await asyncio.sleep(min(left, limit.next_seconds()))
+                continue
+            ready = list(pools.take(pool, most if limit is None else min(most, allowed)))
+            if limit is not None:
+                limit.consume(len(ready))
             if ready and (keys := await self._start_all(ready, asker)):
                 return keys
             left = until - clock()
@@ -246,7 +275,9 @@ class Claims:
             return False
         length = int(lease_seconds_of(live, job, asker.lease_seconds) * 1000)
         until = self._engine.clock.now() + length
-        begun = s.JobStart(ready.job, ready.attempt, asker.worker, until, asker.token)
+        begun = s.JobStart(
+            ready.job, ready.attempt, asker.worker, until, asker.token, queued=asker.queued
+        )
         try:
             await self._engine.send(ready.run, begun)
         except (Refused, NotFound, RunElsewhere):
@@ -262,7 +293,9 @@ class Claims:
         job = live.state.jobs.get(ready.job)
         if job is not None and (job.phase, job.attempt) == ("scheduled", ready.attempt):
             pool = pool_of_job(live.net.steps[job.step], job)
-            self._engine.pools.add(ready.run, job.id, job.attempt, pool, job.since)
+            self._engine.pools.add(
+                ready.run, job.id, job.attempt, pool, job.since, live.state.priority
+            )
 
     def _hand_back(self, ready: Sequence[ReadyJob], starting: Sequence[asyncio.Task[bool]]) -> None:
         for one, task in zip(ready, starting, strict=True):
@@ -274,7 +307,7 @@ class Claims:
 
     # -- packing -----------------------------------------------------------------------------
 
-    async def _packed(self, keys: Sequence[Key], worker: str, items: bool) -> Claimed:
+    async def _packed(self, keys: Sequence[Key], worker: str, items: ItemsWanted) -> Claimed:
         packed = await asyncio.gather(*(self._pack(key, worker, items) for key in keys))
         tasks = [leased for leased in packed if leased is not None]
         runs = {}
@@ -284,7 +317,7 @@ class Claims:
                 runs[leased.run] = shared_names(live)
         return Claimed(tasks=[leased for leased in tasks if leased.run in runs], runs=runs)
 
-    async def _pack(self, key: Key, worker: str, items: bool) -> ClaimedJob | None:
+    async def _pack(self, key: Key, worker: str, items: ItemsWanted) -> ClaimedJob | None:
         """None where the job is not out any more, or cannot be handed out and has failed."""
         run, name, attempt = key
         live = self._engine.live_run(run)
@@ -308,19 +341,19 @@ class Claims:
         await self._settle(run, s.JobReport(name, attempt, scope.answer(answer)))
         return None
 
-    async def _handed_out(self, live: LiveRun, job: Job, items: bool) -> ClaimedJob:
+    async def _handed_out(self, live: LiveRun, job: Job, items: ItemsWanted) -> ClaimedJob:
         fetch = self._engine.rights.fetch(live.state.run)
         leased = to_wire(live, job.id, fetch, traces=self._engine.traces)
         return await self._with_items(live, job, leased, items)
 
     async def _with_items(
-        self, live: LiveRun, job: Job, leased: ClaimedJob, always: bool
+        self, live: LiveRun, job: Job, leased: ClaimedJob, wanted: ItemsWanted
     ) -> ClaimedJob:
         """The claimed job, with the items of a shard that only this machine can be sure to read."""
         if leased.shard is None:
             return leased
         source = live.state.loops[live.state.tokens[job.token].loop].source
-        if travels(source) and not always:
+        if travels(source) and (is_range(source) if wanted == "lists" else not wanted):
             return leased
         keys: Mapping[str, Any] = {}
         if live.net.has_secrets:
@@ -329,7 +362,9 @@ class Claims:
             keys = await self._keyring(live.net, workload, live.state.run)
         with working_for(leased.run):
             found = await self._read_items(source, leased.shard, keys)
-        return msgspec.structs.replace(leased, items=[(n, key, item) for n, key, item in found])
+        whole = leased.source if wanted != "lists" else None
+        items = [(n, key, item) for n, key, item in found]
+        return msgspec.structs.replace(leased, items=items, source=whole)
 
     async def _settle(self, run: str, stimulus: s.JobReport | s.JobLose) -> None:
         with suppress(Refused, NotFound, RunElsewhere):  # another was first
@@ -366,6 +401,20 @@ def _check_claim(
     if not 0 <= wait_seconds <= WAIT_SECONDS_MAX:
         raise InputError(f"wait_seconds must be 0 to {WAIT_SECONDS_MAX:g}, not {wait_seconds:g}")
     check_lease(lease_seconds)
+
+
+def check_about(about: WorkerReport | None) -> None:
+    """What a worker says of itself is shown to people: words, and not many."""
+    if about is None:
+        return
+    words = (about.host, about.version, *about.kinds)
+    if len(about.kinds) > KINDS_MAX or any(
+        len(word) > NAME_MAX or not word.isprintable() for word in words
+    ):
+        raise InputError(
+            f"`about` needs printable words of at most {NAME_MAX} characters, and at most "
+            f"{KINDS_MAX} kinds"
+        )
 
 
 def check_lease(lease_seconds: float | None) -> None:

@@ -10,13 +10,16 @@ again under the next attempt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from anabranch.errors import InputError
+from anabranch.errors import InputError, Refused
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.jobs import work_of
 from anabranch.kernel.values import Answer
+from anabranch.operations.logs.batches import check_batches, cleaned
 from anabranch.operations.workers.cancel_watch import CancelWatch
 from anabranch.operations.workers.claims import (
     Claims,
@@ -28,7 +31,11 @@ from anabranch.operations.workers.claims import (
 from anabranch.operations.workers.job_data import JobData
 from anabranch.operations.workers.leases import LeaseClaim, pool_of, require_lease_holder
 from anabranch.runtime.engine import EngineLoop
+from anabranch.runtime.jobs.dispatchers import is_dispatcher
+from anabranch.runtime.log_writer import AttemptBatch
 from anabranch.store.cluster_ports import ServerRecord
+from anabranch.work.logs.attempt_log import LogBatch
+from anabranch.work.rate_limits import RateLimits
 
 PROGRESS_BYTES_MAX = 4096
 
@@ -68,12 +75,20 @@ class WorkerApi:
     """One per engine. `supply` is for what the work needs."""
 
     def __init__(
-        self, engine: EngineLoop, supplies: JobData, *, read_items: ReadItems, keyring: Keyring
+        self,
+        engine: EngineLoop,
+        supplies: JobData,
+        *,
+        read_items: ReadItems,
+        keyring: Keyring,
+        rates: RateLimits | None = None,
     ) -> None:
         self._engine = engine
         self.supply = supplies
-        claims = Claims(engine, read_items, keyring)
+        claims = Claims(engine, read_items, keyring, rates)
         self.claim, self.withdraw, self.wait = claims.claim, claims.withdraw, claims.wait
+        #: Pools whose jobs a compute cluster does, and where it is.
+        self.on_clusters: dict[str, str] = {}
         self.watching = CancelWatch(engine)
         self.watch = self.watching.watch
 
@@ -92,6 +107,22 @@ class WorkerApi:
         """Whose pool a job is of; None where there is no such job."""
         return pool_of(self._engine, out)
 
+    def require_workers(self, pool: str, worker: str) -> None:
+        """Refuse a worker of a pool whose jobs a cluster does: two would share its limits. And one
+        that would be taken for a dispatcher: its leases would not outlive this server."""
+        if is_dispatcher(worker):
+            raise InputError(
+                f"no worker may be called {worker[:200]!r}: so the server calls those of its own "
+                "that give jobs to a cluster"
+            )
+        address = self.on_clusters.get(pool)
+        if address is not None:
+            raise Refused(
+                f"the jobs of pool {pool[:200]!r} are done by the cluster at {address}; this "
+                "server gives them to no worker",
+                code="pool_on_cluster",
+            )
+
     def close(self) -> None:
         """The server stops: nobody waits any longer."""
         self._engine.pools.close()
@@ -106,9 +137,17 @@ class WorkerApi:
         if job.phase == "cancelling":
             return Beat(stop=True, lease_until=job.lease, reason=job.reason)
         now = self._engine.clock.now()
+        self._engine.pools.heard(out.worker, now)
         until = now + int(lease_seconds_of(live, job, lease_seconds) * 1000)
         await self._engine.send(out.run, s.JobExtend(out.job, out.attempt, until))
         return Beat(lease_until=max(until, job.lease))
+
+    async def began(self, out: LeaseClaim) -> None:
+        """A job that was claimed to be queued is being done: its time begins, if it has a limit."""
+        live, job = require_lease_holder(self._engine, out, "running")
+        if work_of(live.net.steps[job.step], job).timeout_ms is not None:
+            began = s.JobExtend(out.job, out.attempt, job.lease, began=True)
+            await self._engine.send(out.run, began)
 
     async def progress(self, out: LeaseClaim, progress: Any) -> None:
         """How far it is; kept with the job, shown by `explain`, told to whoever does it again."""
@@ -121,6 +160,14 @@ class WorkerApi:
             )
         require_lease_holder(self._engine, out, "running")
         await self._engine.hand_in(out.run, s.JobProgress(out.job, out.attempt, progress))
+
+    def logs(self, out: LeaseClaim, batches: Sequence[LogBatch]) -> None:
+        """What the job has printed since the last time; it is kept soon, and shown then. Said
+        twice it is kept once."""
+        check_batches(batches)
+        _, job = require_lease_holder(self._engine, out)
+        key = out.run, out.job, out.attempt, job.step
+        self._engine.logs.hand_in([AttemptBatch(*key, cleaned(batch)) for batch in batches])
 
     async def report(self, out: LeaseClaim, answer: Answer, *, payload: str = "") -> None:
         """The work is done, or has failed; returns when that is durable. The result may have been
@@ -150,13 +197,21 @@ class WorkerApi:
         given = s.JobLose(out.job, out.attempt, why, counted=False)
         await self._engine.hand_in(out.run, given)
 
+    async def lose(self, out: LeaseClaim, reason: str, *, counted: bool, worker: bool) -> None:
+        """Whoever did it for this worker is gone. `counted`: the work may be the cause."""
+        require_lease_holder(self._engine, out)
+        lost = s.JobLose(out.job, out.attempt, reason, counted=counted, worker=worker)
+        await self._engine.hand_in(out.run, lost)
+
+    def late(self, out: LeaseClaim, worker: str, outcome: str) -> None:
+        """The attempt has ended, and the engine had given it up before: that is written down, if
+        its run is not over."""
+        self._engine.offer(out.run, s.JobLate(out.job, out.attempt, worker, outcome))
+
     # -- what people see ---------------------------------------------------------------------
 
-    def states(self) -> list[PoolState]:
-        """Every pool with jobs, or for which somebody asked, since the engine started."""
-        return [self.state(name) for name in self.names()]
-
     def names(self) -> list[str]:
+        """Every pool with jobs, or for which a worker asked, since the engine started."""
         return self._engine.pools.names()
 
     def state(self, pool: str) -> PoolState:
