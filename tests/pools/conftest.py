@@ -1,0 +1,42 @@
+"""Entries for tests, one in this process and one in a process of its own; and a Dask cluster.
+
+Failures inside the suite of the backends are explained like those of a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.pools import worker_entry
+from pools.clusters import DaskCluster, dask_cluster
+from pools.entry_support import Entry, HereEntry, child_entry
+
+pytest.register_assert_rewrite("pools.backend_suite", "pools.pool_suite")
+
+
+@pytest.fixture(scope="package")
+def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    with dask_cluster(tmp_path_factory.mktemp("dask")) as made:
+        yield made
+
+
+@pytest.fixture
+def here() -> Iterator[HereEntry]:
+    try:
+        yield HereEntry()
+    finally:
+        worker_entry.close()
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Entry]:
+    with child_entry() as entry:
+        yield entry
+
+
+@pytest.fixture(params=["here", "child"])
+def entry(request: pytest.FixtureRequest) -> Entry:
+    found: Entry = request.getfixturevalue(request.param)
+    return found
