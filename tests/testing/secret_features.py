@@ -378,7 +378,7 @@ class PlainStage(DyingTheatre):
 
 def inside(task: Task) -> Answer:
     said = perform_inside(task)
-    assert said is not None, f"{task.kind} reaches outside"
+    assert isinstance(said, Answer), f"{task.kind} reaches outside"
     return said
 
 

@@ -211,5 +211,6 @@ def test_played_is_what_run_json_prints() -> None:
         "status": "done",
         "statuses": ["done", "done"],
         "result": 2,
+        "state": "done",
     }
     assert (played.run, played.joins, played.problem) == ("play", [], None)

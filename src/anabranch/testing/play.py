@@ -15,6 +15,7 @@ the outside world are replaced. A timeout of an hour takes no time at all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -51,6 +52,7 @@ def play(
     *,
     decisions: Mapping[str, Scripted] | None = None,
     patches: Mapping[float, Mapping[str, Any]] | None = None,
+    signals: Mapping[float, Mapping[str, Any]] | None = None,
     cancel_at: float | None = None,
     limit: int = 100_000,
     tools: Iterable[str] = (),
@@ -74,9 +76,11 @@ def play(
     `decisions` answers gates by step name: `ok(evidence)` fulfils, `error(…, reason)` rejects,
     `after` takes its time. A decision that is the whole step may stand in `script` as well. The
     last answer repeats for the gates of other step runs, not when the same gate opens again.
-    `patches` writes to the context at virtual seconds, `{30: {"approved": True}}`; `cancel_at`
-    cancels the run. `limit` is the number of events after which an endless loop is assumed.
-    `tools` names kinds of work that are not registered in this process.
+    `patches` writes to the context at virtual seconds, `{30: {"approved": True}}`; `signals` sends
+    signals, payload by name, `{60: {"paid": {"order": 7}}}`; `cancel_at` cancels the run. A `wait`
+    that is not scripted waits: an hour takes no time at all. `limit` is the number of events after
+    which an endless loop is assumed. `tools` names kinds of work that are not registered in this
+    process.
 
     `rules` are those of an orchestration (a folder, a bundle, or a mapping by alias or address).
     A step that is not scripted evaluates its rule if its text is there and needs no network.
@@ -96,6 +100,7 @@ def play(
         concurrency=concurrency,
     )
     theatre.announce(patches or {}, cancel_at)
+    theatre.signal(signals or {})
     given = require_json(input or {}, "the input", root="input")
     theatre.begin(s.Start(run=RUN, input=given, step=start, labels=labels or {}))
     return theatre.perform(limit)
@@ -112,6 +117,16 @@ class Theatre(World):
             self._at(seconds, s.PatchContext(changes, "play"))
         if cancel_at is not None:
             self._at(cancel_at, s.Cancel("play", "cancelled by the play"))
+
+    def signal(self, signals: Mapping[float, Mapping[str, Any]]) -> None:
+        """Signals that will arrive at fixed times, those of one moment in the order given."""
+        numbers = count(1)
+        for seconds, sent in signals.items():
+            if not isinstance(sent, Mapping):
+                raise InputError("the signals of a moment are a mapping from names to payloads")
+            for name, payload in sent.items():
+                payload = require_json(payload, "the payload", root="payload")
+                self._at(seconds, s.Signal(f"signal-{next(numbers)}", name, payload, "play"))
 
     def _at(self, seconds: float, stimulus: s.Stimulus) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:

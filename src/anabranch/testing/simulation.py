@@ -23,6 +23,7 @@ class Simulation:
 
     @property
     def crashes(self) -> int:
+        """How many times the engine was killed, at any of the places where it can be."""
         return sum(count for name, count in self.faults.items() if name.startswith("crash "))
 
     @property

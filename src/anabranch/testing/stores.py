@@ -17,6 +17,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 
@@ -32,14 +33,17 @@ from anabranch.store.ports import (
     total_events,
 )
 from anabranch.testing.store_suite.access import AccessSuite
+from anabranch.testing.store_suite.admissions import AdmissionsSuite
 from anabranch.testing.store_suite.catalog import CatalogSuite
 from anabranch.testing.store_suite.credentials import CredentialsSuite
 from anabranch.testing.store_suite.hooks import HooksSuite
 from anabranch.testing.store_suite.lists import ListsSuite
+from anabranch.testing.store_suite.records import RecordsSuite
 from anabranch.testing.store_suite.retention import RetentionSuite
 from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, a_head, refused, sha256
 from anabranch.testing.store_suite.session_numbers import SessionNumbersSuite
 from anabranch.testing.store_suite.streams import StreamsSuite, a_stream
+from anabranch.testing.store_suite.work_logs import WorkLogsSuite
 
 
 class StoreSuite(
@@ -51,6 +55,9 @@ class StoreSuite(
     CatalogSuite,
     SessionNumbersSuite,
     StreamsSuite,
+    WorkLogsSuite,
+    RecordsSuite,
+    AdmissionsSuite,
 ):
     """What one store in one process owes its engine."""
 
@@ -58,14 +65,17 @@ class StoreSuite(
     place: Path
 
     def make_store(self, place: Path) -> Store:
+        """The store to examine, with its files in `place`; say here how to open yours."""
         raise NotImplementedError("say how to open a store that keeps its files in `place`")
 
     def setup_method(self) -> None:
+        """Open a new store for each test."""
         self._stack = ExitStack()
         self.place = Path(self._stack.enter_context(TemporaryDirectory()))
         self.store = self._stack.enter_context(closing(self.make_store(self.place)))
 
     def teardown_method(self) -> None:
+        """Close it, and remove its files."""
         self._stack.close()
 
     # The log
@@ -169,14 +179,23 @@ class StoreSuite(
         assert self.store.head("r2") is None
 
     def test_a_run_keeps_what_it_was_created_with(self) -> None:
-        self.store.commit(a_batch(a_commit("r1", 1, parent="p1")))
-        for change in ({"created_at": NOW + 1}, {"parent": None}, {"origin": "o"}):
-            with refused(StoreError, "r1"):
-                self.store.commit(a_batch(a_commit("r1", 2, **({"parent": "p1"} | change))))
-        self.store.commit(a_batch(a_commit("r1", 2, parent="p1", definition="d2", name="renamed")))
-        assert self.store.head("r1") == a_head(
-            "r1", 2, parent="p1", definition="d2", name="renamed"
-        )
+        birth: dict[str, Any] = {"parent": "p1", "labels": {"a": "b", "c": "d"}}
+        self.store.commit(a_batch(a_commit("r1", 1, **birth)))
+        for change in (
+            {"created_at": NOW + 1},
+            {"parent": None},
+            {"origin": "o"},
+            {"name": "renamed"},
+            {"labels": {"a": "b"}},
+            {"labels": {"a": "b", "c": "e"}, "finished": True},
+        ):
+            with refused(StoreError, "r1", "nothing was written"):
+                self.store.commit(a_batch(a_commit("r1", 2, **(birth | change))))
+        with refused(StoreError, "r1"):
+            renamed = a_commit("r1", 3, **(birth | {"name": "renamed"}))
+            self.store.commit(a_batch(a_commit("r1", 2, **birth), renamed))
+        self.store.commit(a_batch(a_commit("r1", 2, definition="d2", **birth)))
+        assert self.store.head("r1") == a_head("r1", 2, definition="d2", **birth)
 
     def test_a_commit_that_makes_no_sense_is_refused(self) -> None:
         for wrong in (a_commit("r1", 0, 0), a_commit("r1", 1, 2), a_commit("", 1)):

@@ -15,7 +15,7 @@ from anabranch.testing.simulated.servers import (
     ServerSimulation,
     without_faults,
 )
-from seeds import part
+from seeds import part, seeds
 
 SEEDS, PARTS = 20_000, 8  # `tests/seeds.py` says how many of them are tried: 2,000, if not told
 
@@ -27,8 +27,35 @@ def test_servers_that_die_stop_join_and_leave_lose_and_repeat_nothing(number: in
         simulated(seed)
 
 
-def simulated(seed: int, *, webhooks: bool | None = None) -> ServerSimulation:
-    simulation = ServerSimulation(seed, webhooks=webhooks)
+#: Connections are lost and processes stopped much more often than usual.
+HARSH = (
+    Disturbances(stop_midway=0.15, connection_lost=0.3, join=0.01, post_lost=0.0),
+    Disturbances(stop_midway=0.3, connection_lost=0.5, join=0.01, post_lost=0.0),
+    Disturbances(stop_midway=0.3, connection_lost=0.5),
+    Disturbances(stop_midway=0.1, connection_lost=0.4, answer_lost=0.4, kill=0.01, join=0.03),
+)
+
+
+@pytest.mark.parametrize(("harsh", "seed"), [(0, 82), (1, 106)])
+def test_a_server_that_was_removed_takes_no_partition_with_what_it_remembers(
+    harsh: int, seed: int
+) -> None:
+    """It was stopped between a look at its lease and a claim: others had its partitions meanwhile,
+    and a batch whose end it did not see would have been written again."""
+    simulated(seed, disturbances=HARSH[harsh])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("harsh", range(len(HARSH)))
+def test_connections_that_are_lost_most_of_the_time_lose_and_repeat_nothing(harsh: int) -> None:
+    for seed in seeds(2_000):
+        simulated(seed, disturbances=HARSH[harsh])
+
+
+def simulated(
+    seed: int, *, webhooks: bool | None = None, disturbances: Disturbances | None = None
+) -> ServerSimulation:
+    simulation = ServerSimulation(seed, webhooks=webhooks, disturbances=disturbances)
     try:
         simulation.run()
     except Exception as error:
@@ -67,7 +94,9 @@ def test_without_faults_a_run_comes_to_what_its_definition_says() -> None:
     seen, reports = without_faults("parent")
     steps = {"work", "flaky", "nap", "dream", "poke"}
     assert reports == len(steps)
-    assert {key[1] for key in seen if key[0] == "reports"} == {*steps, "kid", "start", "meet"}
+    others = {"kid", "start", "meet", "rest", "hear"}
+    assert {key[1] for key in seen if key[0] == "reports"} == {*steps, *others}
+    assert seen["reports", "hear", "ok", "{'n': 1}"] == 1
     assert seen["reports", "flaky", "error", "None"] == 1
     assert seen["finishes", "completed"] == 1
 

@@ -94,10 +94,10 @@ def who_waits_is_not_sent_elsewhere(patch: pytest.MonkeyPatch) -> None:
 
 
 LOSSES = Disturbances(answer_lost=0.6, join=0.02, leave=0.01, kill=0.01)
-JOINS = Disturbances(stop=0.02, stop_midway=0.1, join=0.05)
+JOINS = Disturbances(stop_midway=0.5, join=0.05)
 MIDWAY = Disturbances(stop_midway=0.3, join=0.01)
 MIDWAY_OFTEN = Disturbances(stop_midway=0.5, join=0.02)
-MIDWAY_ALONE = Disturbances(stop_midway=0.3, join=0.01, post_lost=0.0)
+MIDWAY_LOST = Disturbances(stop_midway=0.15, connection_lost=0.3, join=0.01, post_lost=0.0)
 
 #: Each with what makes it needed sooner than the usual disturbances do.
 GUARDS: tuple[tuple[Patch, Disturbances | None], ...] = (
@@ -108,7 +108,7 @@ GUARDS: tuple[tuple[Patch, Disturbances | None], ...] = (
     (effects_leave_without_a_lease, MIDWAY_OFTEN),
     (work_begins_without_a_look_at_the_lease, JOINS),
     (a_lease_is_extended_though_others_have_taken_partitions, None),
-    (what_was_recorded_is_said_to_be_lost, MIDWAY_ALONE),
+    (what_was_recorded_is_said_to_be_lost, MIDWAY_LOST),
     (notifications_leave_without_a_lease, None),
     (mail_that_was_lost_with_a_lease_is_not_read_again, MIDWAY),
     (a_post_whose_end_was_not_seen_is_posted_anew, None),

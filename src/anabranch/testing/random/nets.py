@@ -16,7 +16,19 @@ import msgspec
 from msgspec.structs import replace
 
 from anabranch.expressions.port import Constant, Expression
-from anabranch.net.net import Arc, Barrier, Branch, Join, Net, Patch, RunPolicy, Slot, Step
+from anabranch.net.net import (
+    Arc,
+    Barrier,
+    Branch,
+    ConcurrencyLimit,
+    Join,
+    Net,
+    Patch,
+    RunPolicy,
+    Slot,
+    Step,
+    WhenFull,
+)
 from anabranch.testing.random.arca import soliciting, with_room
 from anabranch.testing.random.steps import (
     RANDOM_PATCHES,
@@ -27,11 +39,21 @@ from anabranch.testing.random.steps import (
     random_rule,
     random_step,
 )
+from anabranch.testing.random.waits import waiting
 
 __all__ = ["RANDOM_PATCHES", "RANDOM_WORK", "random_answer", "random_net"]
 
 _DEPTH_MAX = 5  # blocks inside blocks; joins come to lie up to four deep
 _SIZES = (1, 2, 3, 4, 6, 8, 10, 12, 14)  # from here on blocks are single steps
+
+
+def random_limits(seed: int) -> tuple[ConcurrencyLimit, ...]:
+    """One net in eight shares the places of one key with others."""
+    dice = Random(f"limits {seed}")
+    if dice.random() >= 0.125:
+        return ()
+    when_full: WhenFull = dice.choice(("queue", "queue", "reject", "cancel_oldest"))
+    return (ConcurrencyLimit(dice.choice((1, 1, 2)), Constant("all"), when_full, True),)
 
 
 def random_net(seed: int) -> Net:
@@ -72,6 +94,7 @@ class _Garden:
             policy=with_room(self.seed, self._policy()),
             workload={"seed": self.seed},
             carries_payload=self.dice.random() < 0.5,
+            limits=random_limits(self.seed),
         )
 
     def _policy(self) -> RunPolicy:
@@ -90,7 +113,7 @@ class _Garden:
 
     def _step(self, *, plain: bool = False) -> str:
         name = f"s{len(self.steps) + 1}"
-        step = soliciting(self.seed, random_step(self.dice, name))
+        step = waiting(self.seed, soliciting(self.seed, random_step(self.dice, name)))
         if plain:
             step = replace(step, admission=None)
         self.steps[name] = step

@@ -41,10 +41,12 @@ def random_playbook_net(seed: int) -> Net:
 class _Writer:
     seed: int
     dice: Random = field(init=False)
+    waits: Random = field(init=False)  # apart, so that a seed gives what it gave before, and waits
     count: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.dice = Random(f"playbook {self.seed}")
+        self.waits = Random(f"waits {self.seed}")
         self.count = self.dice.choice((1, 2, 3, 4, 5, 7))
 
     def text(self) -> str:
@@ -195,6 +197,8 @@ class _Writer:
     def _task(self, label: str, labels: list[str], loops: bool, reducers: Fields) -> Fields:
         kind = self.dice.choice(("noop", "noop", "python", "http", "shell"))
         task: Fields = {"kind": kind}
+        if kind == "noop" and self.waits.random() < 0.3:
+            task |= self._wait(loops)
         match kind:
             case "python":
                 task["code"] = self.dice.choice(_CODE)
@@ -208,6 +212,20 @@ class _Writer:
         if rules:
             task["spec"] = {"policy": {"rules": rules}}
         return task
+
+    def _wait(self, loops: bool) -> Fields:
+        dice = self.waits
+        time: Fields = {"kind": "wait", "for": dice.choice(("0s", "1s", "1m"))}
+        if dice.random() < 0.3:
+            return time
+        fits = ["{{ signal.payload.n % 2 == 0 }}", "{{ signal.payload.n >= 0 }}"]
+        fits += ["{{ signal.payload.n == iter.x }}"] * 2 if loops else []
+        wait: Fields = {"kind": "wait", "event": dice.choice(("e1", "e2"))}
+        if dice.random() < 0.6:
+            wait["filter"] = dice.choice(fits)
+        if dice.random() < 0.5:
+            wait["timeout"] = dice.choice(("1s", "30s"))
+        return wait
 
     def _rules(self, label: str, labels: list[str], reducers: Fields) -> list[Fields]:
         rules: list[Fields] = []

@@ -42,7 +42,7 @@ class ScriptedParts:
             return succeeded(None)
         return plan.answer
 
-    def _really(self, task: Task) -> Answer:
+    def _really(self, task: Task) -> Answer | Parked:
         answer = perform_inside(task)
         if answer is None:
             self.outside = True

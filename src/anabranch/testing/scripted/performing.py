@@ -1,7 +1,8 @@
 """What a step really does when nobody scripted it.
 
 Work that only computes is done: `noop` says so, `python` code runs in this very process and takes
-no virtual time. Everything else would reach outside, which a test in virtual time must not.
+no virtual time, `wait` passes virtual time. Everything else would reach outside, which a test in
+virtual time must not.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ from anabranch.work.kinds import inputs
 from anabranch.work.kinds.noop import Noop
 from anabranch.work.kinds.python.context import layers_of
 from anabranch.work.kinds.python.performer import as_builtin, code_of, libraries, run_inline
-from anabranch.work.port import Task
+from anabranch.work.kinds.wait import WaitPerformer
+from anabranch.work.port import Parked, Task
 
 _noop = Noop()
+_wait = WaitPerformer()
 
 
-def perform_inside(task: Task) -> Answer | None:
+def perform_inside(task: Task) -> Answer | Parked | None:
     """The answer of work that stays inside the process; None for work that reaches outside."""
     match task.kind:
         case "noop":
             return _noop.perform_now(task)
+        case "wait":
+            return _wait.perform_now(task)
         case "python":
             return _python(task)
         case _:

@@ -40,6 +40,9 @@ class PlayedStep:
     status: str | None = None  # of the last run; None when it never ran
     statuses: Sequence[str] = ()  # of each run, in creation order
     result: Any = None  # the last one
+    state: str | None = None  # the status of the last run in a word for people: queued, retrying …
+    outcome: str = ""  # of a rule: valid or invalid
+    by_error: str = ""  # the error that made the rule say no, where one did
 
 
 @dataclass(frozen=True, slots=True, repr=False)

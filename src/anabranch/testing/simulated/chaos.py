@@ -16,6 +16,8 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import explain
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.summary import summarise
+from anabranch.kernel.values import Wait
+from anabranch.net.waits import waits_of
 from anabranch.runtime.core import Turned
 from anabranch.runtime.effects import DurableEvents, Execute
 from anabranch.runtime.live_run import load_state
@@ -60,11 +62,14 @@ class Chaos(Parties):
         self.turn()
         if self.dice.random() < 0.7:
             self._land()
+        if self.dice.random() < 0.5:
+            self.admit()
         if self.core.busy or self._all_finished() or self.pools_wait():
             return True
         if self._moves_of_people_come_first():
             return True
-        return self._pass_time() or self._land() or self._somebody_must()
+        by_itself = self._pass_time() or self._land() or self.admit(look=True)
+        return by_itself or self._somebody_must()
 
     def _count(self, limit: int) -> None:
         self.moves += 1
@@ -117,6 +122,19 @@ class Chaos(Parties):
     def published(self, news: DurableEvents) -> None:
         if news.final is not None:
             self.audits[news.run].same(news.final, "the finished run")
+
+    def admit(self, *, look: bool = False) -> bool:
+        """The engine may die when the store has decided and nobody was told."""
+        if not any(net.limits for net in self.known.values()):
+            return False
+        told = self.admissions.decide(self.admissions.asking(), look=look)
+        if not self.calm and told.admitted and self.dice.random() < self.faults.crash * 5:
+            self._land()
+            self.tally["crash amid admission"] += 1
+            self._next_engine()
+            return True
+        self.admissions.tell(told)
+        return bool(told.admitted or told.surplus)
 
     # -- the engine dies ---------------------------------------------------------------------
 
@@ -191,16 +209,42 @@ class Chaos(Parties):
         if self.strikes("pause"):
             self.core.offer(run, s.Pause("an operator", "simulated"))
             self.post.send(self.later(300), Letter(run, s.Resume("an operator")))
+        if self.strikes("signal"):
+            self._signal(run)
         if self.strikes("tune"):
             self._tune(run)
+        if self.strikes("retry_now"):
+            self._retry_now(run)
+        if self.strikes("skip"):
+            self._skip(run)
         if self.strikes("cancel"):
             self.core.offer(run, s.Cancel("an operator", "simulated"))
+
+    def _signal(self, run: str) -> None:
+        """Somebody sends a signal, whether anything waits for it or not."""
+        names = waits_of(self.audits[run].net).events
+        if names and self.audits[run].state.run:
+            self.core.offer(run, self.signal_to(Wait(self.dice.choice(names))))
 
     def _tune(self, run: str) -> None:
         loops = [loop.id for loop in self.audits[run].state.loops.values()]
         if loops:
             window = self.dice.choice((0, 1, 1, 2, 3, 5, 9))
             stimulus = s.TuneLoop(self.dice.choice(loops), window, not window, "an operator")
+            self.core.offer(run, stimulus)
+
+    def _retry_now(self, run: str) -> None:
+        """Where something waits for its next try, as far as is known outside."""
+        waiting = [job for job in self.audits[run].state.jobs.values() if job.phase == "backoff"]
+        if waiting:
+            job = self.dice.choice(waiting)
+            self.core.offer(run, s.RetryNow(job.step, job.token, "an operator", "simulated"))
+
+    def _skip(self, run: str) -> None:
+        tokens = list(self.audits[run].state.tokens.values())
+        if tokens:
+            one, answered = self.dice.choice(tokens), self.dice.random() < 0.5
+            stimulus = s.Skip(one.step, one.id, "an operator", "simulated", answered, {"given": 1})
             self.core.offer(run, stimulus)
 
     def _pass_time(self) -> bool:
@@ -272,8 +316,10 @@ class Chaos(Parties):
             raise LawBroken(f"run {run} is not finished, and nothing can move it")
 
     def _may_wait(self, job: Job) -> bool:
-        """For a free worker, or for a child run that itself waits."""
+        """For a free worker, for a signal, or for a child run that itself waits."""
         if job.phase == "scheduled":
             return self.core.job_queues.at_work >= self.concurrency
+        if job.wait is not None:  # for a signal; one that waits for time has a timer
+            return bool(job.wait.event)
         child = self.audits.get(job.ticket) if job.phase == "parked" else None
         return child is not None and not child.state.finished

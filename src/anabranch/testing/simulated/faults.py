@@ -29,7 +29,10 @@ class Faults:
     spurious_tick: float = 0.05  # a turn: a wake-up for nothing
     clock_jump: float = 0.01  # a turn: the clock leaps forward
     pause: float = 0.01  # a turn: somebody pauses the run, and resumes it later
+    signal: float = 0.03  # a turn: somebody sends a signal, whether the run waits for one or not
     tune: float = 0.02  # a turn: somebody changes the window of a loop, or stops it
+    retry_now: float = 0.05  # a turn: somebody ends the wait before a retry, where there is one
+    skip: float = 0.002  # a turn: somebody skips a step run, with or without a result
     people: float = 0.5  # a moment at which people could answer a gate or patch: they do
     cancel: float = 0.002  # a turn: somebody cancels the run
     redrive: float = 0.2  # a run that did not complete: somebody starts it again

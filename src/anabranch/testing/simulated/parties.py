@@ -17,8 +17,9 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.ending import gate_id
 from anabranch.kernel.gates import source_of
+from anabranch.kernel.limits import held_by
 from anabranch.kernel.state import State
-from anabranch.kernel.values import Answer, ContextPatch, failed
+from anabranch.kernel.values import Answer, ContextPatch, Wait, failed
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Stop
 from anabranch.runtime.jobs.executor import nobody_waits, not_built
@@ -35,6 +36,7 @@ from anabranch.testing.random.steps import (
     random_cut,
     random_shard,
 )
+from anabranch.testing.random.waits import random_wait, signal_for
 from anabranch.testing.scripted.answers import Planned
 from anabranch.testing.scripted.backstage import timed
 from anabranch.testing.scripted.rules import RULE, random_verdict
@@ -78,6 +80,7 @@ class Parties(World):
         self._parked: dict[JobKey, Answer] = {}
         self._asking: dict[str, JobKey] = {}  # child run → the job that asks for it
         self._nobody_decides = dice.random() < 0.15
+        self._signals = 0  # that were sent
 
     def strikes(self, fault: str) -> bool:
         """Does it happen now?"""
@@ -100,12 +103,16 @@ class Parties(World):
     def unscripted_plan(self, task: Task) -> Planned:
         delay_ms = self.later(30) - self.clock.now()
         error = 0.0 if self.calm else self.faults.error
+        work = self.audits[task.run].net.steps[task.step].work
+        waits = task.kind == RANDOM_WORK and work is not None and work.wait is not None
+        if waits and work is not None and self.dice.random() < 0.6:
+            return Planned(None, parked=random_wait(self.dice, work))
         if task.kind == RANDOM_WORK or is_unread(task):
             return Planned(self._random_answer(task, error), delay_ms)
         if self.strikes("error"):
             return Planned(failed("simulated", "simulated failure"), delay_ms)
         if task.kind == RULE:
-            answer = self._inside(task) or random_verdict(self.dice, calm=self.calm)
+            answer = self._rule(task) or random_verdict(self.dice, calm=self.calm)
             return Planned(answer, delay_ms)
         plan = super().unscripted_plan(task)
         if plan.answer is None:
@@ -139,6 +146,8 @@ class Parties(World):
             return
         if self.strikes("lost_job"):
             self.post.send(at, Letter(run, s.JobLose(job, attempt, "simulated loss"), key))
+            late = s.JobLate(job, attempt, "worker", answer.outcome or answer.status)
+            self.post.send(self.later(60), Letter(run, late))
             return
         if self._is_random(key) and self.strikes("parked"):
             at = self._park(key, answer)
@@ -281,7 +290,9 @@ class Parties(World):
         parent = f"{run}/{job}#{attempt}"
         steps = self.audits[child].net.steps
         returns = self.dice.choice(list(steps)) if self.dice.random() < 0.3 else ""
-        self.hand_over(Letter(child, s.Start(run=child, parent=parent, returns=returns)))
+        held = held_by(self.audits[run].state)
+        start = s.Start(run=child, parent=parent, returns=returns, held=held)
+        self.hand_over(Letter(child, start))
 
     def _park_for(self, child: str) -> None:
         key = self._asking[child]
@@ -318,6 +329,9 @@ class Parties(World):
                         source=bool(source_of(audit.net, gate)),
                     ),
                 )
+        for job in state.jobs.values():
+            if job.wait is not None and job.wait.event:
+                yield run, partial(self.signal_to, job.wait)
         for token in state.tokens.values():
             if token.phase == "sleeping":
                 yield run, partial(s.Wake, token.id, payload={"woken": True})
@@ -325,6 +339,11 @@ class Parties(World):
                 yield run, partial(self._decision, gate_id(token), ())
                 yield run, partial(self._decision, token.step, ())
                 yield from ((run, partial(_patch, patch)) for patch in self._patches)
+
+    def signal_to(self, wait: Wait) -> s.Stimulus:
+        """One for this wait; sometimes the last one once more."""
+        self._signals += self.dice.random() < 0.9
+        return signal_for(self.dice, wait, self._signals)
 
     def _decision(
         self, gate: str, actors: Sequence[str], *, failed: bool = False, source: bool = False

@@ -18,7 +18,7 @@ from anabranch.kernel.values import ContextPatch
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.messages.codec import write_message
 from anabranch.testing.simulated.server_process import SimulatedServer
-from anabranch.testing.simulated.workload import GATE, OWNER, parent
+from anabranch.testing.simulated.workload import GATE, OWNER, SIGNAL, parent
 
 PATIENCE_MS = 4_000
 PATCH = "patch-"
@@ -55,6 +55,7 @@ class Clients:
         self.waiting = 0  # clients that have yet to see their run end
         self.applied: Counter[str] = Counter()  # patch → how often it was acknowledged
         self.tried: dict[str, str] = {}  # patch → its run
+        self.told: dict[str, str] = {}  # signal → its run, once it was acknowledged
         self._patches = 0
         for number in range(runs):
             self.waiting += 1
@@ -138,6 +139,7 @@ class Clients:
         """A run is there, also one whose client has not heard of it: somebody decides for it."""
         for _ in range(self._dice.randint(1, 2)):
             self._world.later(self._dice.randint(0, 2_500), lambda: self._decide(run))
+            self._world.later(self._dice.randint(0, 2_500), lambda: self._tell(run))
 
     def _decide(self, run: str) -> None:
         """Until the gate is decided; more than one may try at once."""
@@ -147,7 +149,8 @@ class Clients:
             return
         gates = [gate.id for gate in state.gates.values()]
         if not gates:
-            if not any(token.step in ("start", GATE) for token in state.tokens.values()):
+            coming = any(token.step in ("start", GATE) for token in state.tokens.values())
+            if not (coming or state.queued_for_place):
                 return
             self._world.later(500, lambda: self._decide(run))
             return
@@ -158,6 +161,30 @@ class Clients:
 
         verdict = s.Decide(gates[0], "fulfil", "bob")
         self._ask(lambda engine: engine.send(run, verdict), decided)
+
+    def _tell(self, run: str) -> None:
+        """Send the signal that the run waits for; until that is known, again under the same id."""
+        state = self._world.state_of(run)
+        if state is None or state.name != parent().net.name:
+            return
+        other = self._dice.random() < 0.3
+        name = f"{run}-other" if other else f"{run}-told"
+        said = s.Signal(name, SIGNAL, {"n": 2 if other else 1}, "dee")
+
+        def told(_answer: Any, error: AnabranchError | None) -> None:
+            if error is None:
+                self.told[name] = run
+            elif error.code in AGAIN | UNKNOWN:
+                self._world.later(200, send)
+            elif error.code not in ("run_finished", "ending"):
+                self._unexpected(error, f"{name} to {run}")
+            if other:
+                self._tell(run)
+
+        def send() -> None:
+            self._ask(lambda engine: engine.send(run, said), told)
+
+        send()
 
     def _patch(self, run: str) -> None:
         """Written once, or refused; by the API of a server, or from the command line."""

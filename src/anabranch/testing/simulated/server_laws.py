@@ -4,7 +4,8 @@ No two epochs of a partition interleave, and its numbers have no gap. An effect 
 that owns the run, once for each attempt, and its start is in the log. A message is answered once
 and takes effect once. Every run comes to what it comes to on one engine without faults. Whoever
 waits for a run hears of its end. A notification is sent by the owner of the run, in order. In the
-end every partition has an owner, and they are shared out evenly.
+end every partition has an owner, and they are shared out evenly. A limit across runs is never
+exceeded, and every run that waits for a place gets one.
 """
 
 from __future__ import annotations
@@ -55,6 +56,21 @@ class ServerLaws:
             f"{server.name} let {task.run}/{task.job}#{task.attempt} out without owning the run",
         )
         self._world.audits[task.run].executed(task.job, task.attempt)
+
+    def limits_hold(self) -> None:
+        """No more runs of a key are under way than each of them was promised."""
+        holding: Counter[str] = Counter()
+        limits: dict[str, int] = {}
+        for audit in self._world.audits.values():
+            state = audit.state
+            self._world.tally["queued"] += state.queued_for_place
+            if state.finished or state.queued_for_place:
+                continue
+            for one in state.limits:
+                holding[one.key] += 1
+                limits[one.key] = one.limit
+        for key, most in limits.items():
+            _demand(holding[key] <= most, f"{holding[key]} runs of {key} are under way, not {most}")
 
     def notice_sent(self, server: SimulatedServer, delivery: str) -> None:
         self._world.tally["notices"] += 1
@@ -111,6 +127,7 @@ class ServerLaws:
         for run in self._world.clients.runs:
             _demand(run in self._world.audits, f"the start of {run} was acknowledged and is lost")
         self._every_patch_once()
+        self._every_signal_there()
         self._every_message_answered()
 
     def _no_epochs_interleave(self) -> None:
@@ -134,6 +151,12 @@ class ServerLaws:
         _demand(
             counted(state.ctx) == reports, f"{run}: {counted(state.ctx)} reports, not {reports}"
         )
+
+    def _every_signal_there(self) -> None:
+        """What was acknowledged is in the log; that it is taken once at most, the audit sees to."""
+        for signal, run in self._world.clients.told.items():
+            known = self._world.audits[run].state.past_signals
+            _demand(signal in known, f"signal {signal} was acknowledged and is lost")
 
     def _every_patch_once(self) -> None:
         clients = self._world.clients

@@ -23,6 +23,7 @@ from anabranch.testing.simulated.workload import Effect, child
 from anabranch.testing.virtual.event_loop import NEVER, RESOLUTION, TICK, VirtualLoop
 from anabranch.work.kinds.child import Child
 from anabranch.work.kinds.noop import Noop
+from anabranch.work.kinds.wait import WaitPerformer
 from anabranch.work.port import Task
 
 LEASE_SECONDS = 2.0
@@ -78,6 +79,7 @@ class SimulatedServer:
             nets,
             {
                 "noop": Noop(),
+                "wait": WaitPerformer(),
                 "effect": Effect(dice, self._effect_left, world.runs),
                 "playbook": Child(self._start_child),
             },

@@ -150,6 +150,7 @@ class ServerSimulation:
                     if net is parent().net:
                         self.clients.saw(head.run)
                 self.audits[head.run].committed(commit)
+            self.laws.limits_hold()
 
         self._judged(law)
 

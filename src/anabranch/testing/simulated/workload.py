@@ -1,8 +1,9 @@
 """What simulated servers have to do: runs with everything that crosses a change of owner.
 
 A run forks into plain work, work that fails once and waits for a timer, a decision, a child run, a
-sleep that another run may end early, and work that ends the sleep of others; then it joins. All of
-it comes to the same whatever happens on the way.
+sleep that another run may end early, work that ends the sleep of others, a wait for time and one
+for a signal; then it joins. Two such runs may be under way at once, and one child. All of it comes
+to the same whatever happens on the way.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from anabranch.work.port import Task
 
 OWNER = {"owner": "ann"}
 GATE = "ask"
+SIGNAL = "told"
 DONE = "done"  # how often work has reported, in the context of its run
 NAP_MS = 2_500
 
@@ -31,12 +33,21 @@ PARENT = """
 apiVersion: noetl.io/v10
 kind: Playbook
 metadata: {name: parent}
+concurrency: {limit: 2}
 workflow:
   - step: start
     tool: {kind: noop}
     next:
       spec: {mode: inclusive}
-      arcs: [{step: work}, {step: flaky}, {step: ask}, {step: kid}, {step: nap}, {step: poke}]
+      arcs:
+        - {step: work}
+        - {step: flaky}
+        - {step: ask}
+        - {step: kid}
+        - {step: nap}
+        - {step: poke}
+        - {step: rest}
+        - {step: hear}
   - {step: work, tool: {kind: effect}, next: {arcs: [{step: meet}]}}
   - step: flaky
     tool: {kind: effect}
@@ -49,6 +60,10 @@ workflow:
   - {step: nap, tool: {kind: effect}, next: {arcs: [{step: dream}]}}
   - {step: dream, tool: {kind: effect}, next: {arcs: [{step: meet}]}}
   - {step: poke, tool: {kind: effect}, next: {arcs: [{step: meet}]}}
+  - {step: rest, tool: {kind: wait, for: 900ms}, next: {arcs: [{step: meet}]}}
+  - step: hear
+    tool: {kind: wait, event: told, filter: "{{ signal.payload.n == 1 }}"}
+    next: {arcs: [{step: meet}]}
   - {step: meet, spec: {join: all}, tool: {kind: noop}}
 """
 
@@ -56,6 +71,7 @@ CHILD = """
 apiVersion: noetl.io/v10
 kind: Playbook
 metadata: {name: child}
+concurrency: {key: all, limit: 1, shared: true}
 workflow:
   - {step: start, tool: {kind: effect}, next: {arcs: [{step: after}]}}
   - {step: after, tool: {kind: noop, result: grown}}
@@ -114,7 +130,7 @@ def transitions(run: str, events: Sequence[e.Event]) -> Counter[tuple[Any, ...]]
                 if event.answer.later_ms:
                     continue  # the store was away
                 step = steps[token_of(event.job)]
-                result = str(event.answer.result).replace(run, "")
+                result = str(_timeless(event.answer.result)).replace(run, "")
                 seen["reports", step, event.answer.status, result] += 1
             case e.GateOpened():
                 seen["asks", steps[event.token]] += 1
@@ -125,6 +141,13 @@ def transitions(run: str, events: Sequence[e.Event]) -> Counter[tuple[Any, ...]]
             case _:
                 pass
     return seen
+
+
+def _timeless(result: Any) -> Any:
+    """Of a wait only what it waited for: when that was may differ."""
+    if isinstance(result, Mapping) and "received_at" in result:
+        return result["payload"]
+    return "waited" if isinstance(result, Mapping) and "waited_seconds" in result else result
 
 
 def counted(context: Mapping[str, Any]) -> int:

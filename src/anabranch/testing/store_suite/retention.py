@@ -45,6 +45,25 @@ class RetentionSuite:
         assert not self.store.holds_payload(key, [])
         assert self.store.holds_payload(sha256(TWO), [""])
 
+    def test_the_holds_of_a_run_come_in_pages_of_whole_hashes(self) -> None:
+        scopes = ("job", "step", "execution", "workflow")
+        put = [
+            Hold(self._put(b"%d" % number, "r1", scope, NOW), "r1", scope, NOW)
+            for number in range(4)
+            for scope in scopes
+        ]
+        self._put(b"0", "r2")
+        found: list[Hold] = []
+        pages = 0
+        while page := self.store.held("r1", found[-1].sha256 if found else "", 6):
+            found += page
+            pages += 1
+            assert len(page) <= 6
+        assert sorted(found, key=repr) == sorted(put, key=repr)
+        assert [hold.sha256 for hold in found] == sorted(hold.sha256 for hold in put)
+        assert pages == 4
+        assert self.store.held("r3") == []
+
     def test_of_two_holds_on_the_same_the_longer_counts(self) -> None:
         bounded = self._put(ONE, "r1", until=NOW + 9)
         self._put(ONE, "r1", until=NOW + 5)

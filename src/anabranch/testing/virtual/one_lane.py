@@ -15,8 +15,16 @@ class OneLane(JobQueues):
         super().__init__(total)
         self._dice = dice
 
-    def add(self, run: str, job: str, attempt: int, lane: str) -> None:  # noqa: ARG002
+    def add(
+        self,
+        run: str,
+        job: str,
+        attempt: int,
+        lane: str,  # noqa: ARG002
+        priority: int = 0,  # noqa: ARG002
+    ) -> None:
         queue = self._queues.setdefault("", deque())
+        assert isinstance(queue, deque), "nothing is more urgent here"
         ready = ReadyJob(run, job, attempt)
         if self._dice is None:
             queue.append(ready)

@@ -23,8 +23,17 @@ from anabranch.kernel.gates import source_of
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.net import Net
+from anabranch.runtime.admissions import RunAdmissions
 from anabranch.runtime.core import Core, Turned
-from anabranch.runtime.effects import DurableEvents, Effect, Execute, Replied, Stop
+from anabranch.runtime.effects import (
+    DurableEvents,
+    Effect,
+    Execute,
+    LeavePlaces,
+    Replied,
+    SeekPlaces,
+    Stop,
+)
 from anabranch.runtime.jobs.executor import nobody_waits, not_built
 from anabranch.runtime.jobs.pool_queues import PoolQueues
 from anabranch.runtime.jobs.tasks import task_of
@@ -58,7 +67,7 @@ from anabranch.testing.scripted.script import UNSCRIPTED, Scripts
 from anabranch.testing.scripted.stand_in_secrets import stand_ins
 from anabranch.testing.virtual.one_lane import OneLane
 from anabranch.testing.virtual.post import Letter, Post
-from anabranch.work.port import Parked, Task, whole
+from anabranch.work.port import Parked, Task, parked_job, whole
 
 EPOCH = 1_700_000_000_000  # virtual time begins here; any instant above zero would do
 UNLIMITED = 1_000_000
@@ -115,6 +124,7 @@ class World:
             inline_bytes_max=self.inline_bytes_max,
         )
         core.on_defect = _raise
+        self.admissions = RunAdmissions(core, self.clock.now, lambda: None)
         return core
 
     def pools(self) -> PoolQueues | None:
@@ -157,6 +167,15 @@ class World:
         turned = self.core.turn(self.clock.now())
         self.write(turned)
         self.let_out(turned.effects)
+        self.admit()
+
+    def admit(self, *, look: bool = True) -> bool:
+        """Runs that wait for a place get one if it is free; whether anything follows from that."""
+        if not any(net.limits for net in self.known.values()):
+            return False
+        told = self.admissions.decide(self.admissions.asking(), look=look)
+        self.admissions.tell(told)
+        return bool(told.admitted or told.surplus)
 
     def write(self, turned: Turned) -> None:
         """Make the turn durable."""
@@ -178,6 +197,8 @@ class World:
                     self.published(effect)
                 case Replied():
                     self.replied(effect)
+                case SeekPlaces() | LeavePlaces():
+                    self.admissions.note(effect)
 
     def advance(self) -> bool:
         """Go to the next instant at which something happens; false when nothing will."""
@@ -267,9 +288,9 @@ class World:
         answer, delay_ms = perform_scripted_shard(task, self.store, take)
         return Planned(answer, delay_ms)
 
-    def _inside(self, task: Task) -> Answer | None:
-        """The answer of work that stays inside; None where it would reach outside."""
-        return self._rules.perform(task) if task.kind == RULE else perform_inside(task)
+    def _rule(self, task: Task) -> Answer | None:
+        """The verdict of a rule that stays inside; None where it would reach outside."""
+        return self._rules.perform(task)
 
     def _composed(self, task: Task) -> Planned:
         """A pipeline or a shard: its tasks answer by script, or do what they do."""
@@ -296,10 +317,12 @@ class World:
     def unscripted_plan(self, task: Task) -> Planned:
         if task.kind in COMPOSED:
             return self._composed(task)
-        answer = self._inside(task)
+        answer = self._rule(task) if task.kind == RULE else perform_inside(task)
         if answer is None:
             self.unscripted[task.step] = True
             answer = succeeded(None)
+        if isinstance(answer, Parked):  # a wait: the kernel ends it
+            return Planned(None, parked=answer)
         return judged(task, Planned(answer))
 
     def report(self, key: JobKey, answer: Answer, delay_ms: int = 0) -> None:
@@ -316,8 +339,7 @@ class World:
         run, job, attempt = key
         parked = plan.parked
         assert parked is not None, "only asked where it is"
-        memory, limit = parked.memory, parked.limit_ms
-        stimulus = s.JobPark(job, attempt, parked.ticket, parked.until, memory, limit)
+        stimulus = parked_job(job, attempt, parked)
         self.post.send(self.clock.now(), Letter(run, stimulus, key))
 
     def stop(self, effect: Stop) -> None:
