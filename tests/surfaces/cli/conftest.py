@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,4 @@ def terminal(tmp_path: Path) -> Terminal:
 def here(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Here:
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("ANABRANCH_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("USER", "ann")
-    monkeypatch.setenv("LOGNAME", "ann")
-    return Here(tmp_path, capsys)
+    return Here(tmp_path, capsys, monkeypatch)

@@ -11,6 +11,7 @@ from typing import Any
 
 from anabranch.settings import Settings
 from anabranch.surfaces.http.serve import Server
+from hangs import HANG_SECONDS
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def served(store: Path | str, **settings: Any) -> Iterator[Server]:
 
     thread = threading.Thread(target=work)
     thread.start()
-    listening.wait(20)
+    assert listening.wait(HANG_SECONDS)
     try:
         if failed:
             raise failed[0]
@@ -44,5 +45,5 @@ def served(store: Path | str, **settings: Any) -> Iterator[Server]:
     finally:
         if end and not failed:
             end[0].call_soon_threadsafe(end[1].set)
-        thread.join(20)
+        thread.join(HANG_SECONDS)
         assert not thread.is_alive()

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import quick_starts
 from anabranch.operations.definitions.prepare import compiler
 from anabranch.operations.read.reader import Reader
 from anabranch.runtime.nets import Nets
@@ -139,7 +140,7 @@ class Terminal:
         return done
 
 
-class Process(subprocess.Popen[str]):
+class Process(quick_starts.Popen[str]):
     def end(self, stdin: str | None = None, seconds: float = HANG_SECONDS) -> Done:
         try:
             out, err = self.communicate(stdin, timeout=seconds)
@@ -186,11 +187,19 @@ def alive(pid: int) -> bool:
 
 
 class Here(Terminal):
-    """The same commands inside this process: quick, for everything that is not about processes."""
+    """The same commands inside this process: quick, for everything that is not about processes.
+    What is begun still is one of its own."""
 
-    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, folder: Path, capture: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch
+    ) -> None:
         super().__init__(folder)
         self._capture = capture
+        patch.chdir(folder)
+        for name in [name for name in os.environ if name.startswith("ANABRANCH_")]:
+            patch.delenv(name)
+        patch.setenv("USER", "ann")
+        patch.setenv("LOGNAME", "ann")
 
     def run(self, *words: object, stdin: str | None = None, **_more: Any) -> Done:
         before = sys.stdin

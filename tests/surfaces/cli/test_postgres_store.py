@@ -32,8 +32,7 @@ def server() -> Iterator[PostgresServer]:
 def here(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Here:
-    monkeypatch.chdir(tmp_path)
-    made = Here(tmp_path, capsys)
+    made = Here(tmp_path, capsys, monkeypatch)
     made.write("hello.yaml", HELLO)
     return made
 

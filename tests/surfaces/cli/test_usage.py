@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import anabranch
+from anabranch.surfaces.cli import parser
 from anabranch.surfaces.cli.parser import VERBS
 
 from .support import GATE, HELLO, Here, Terminal
@@ -24,8 +28,11 @@ def test_every_verb_explains_itself(here: Here, verb: str) -> None:
     actions = re.findall(r"^    ([a-z]+) ", done.out, re.MULTILINE) if "ACTION" in done.out else []
     for action in actions or [""]:
         assert "--json" in here.run(*filter(None, (verb, action)), "--help").out, action
+
+
+def test_the_overview_names_every_verb(here: Here) -> None:
     overview = here.run("--help").out
-    assert f"\n    {verb}" in overview
+    assert [verb for verb in VERBS if f"\n    {verb}" not in overview] == []
 
 
 def test_only_verbs_that_end_with_a_run_have_the_exit_codes_of_runs(here: Here) -> None:
@@ -42,6 +49,30 @@ def test_no_verb_shows_the_help(here: Here) -> None:
 
 def test_the_version(here: Here) -> None:
     assert here.run("--version").out == f"anabranch {anabranch.__version__}\n"
+
+
+def test_the_version_is_told_without_loading_the_command_line() -> None:
+    code = (
+        "import sys; sys.argv[1:] = ['--version']; from anabranch.__main__ import main; main();"
+        "print(any(name.startswith('anabranch.surfaces') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"anabranch {anabranch.__version__}\nFalse\n"
+
+
+def parsers(grammar: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    (verbs,) = (a for a in grammar._actions if isinstance(a, argparse._SubParsersAction))
+    return dict(verbs.choices)
+
+
+def test_one_verb_is_read_as_it_is_among_all_of_them() -> None:
+    whole = parsers(parser.build())
+    assert list(whole) == list(VERBS)
+    for verb, found in whole.items():
+        (alone,) = parsers(parser.build(verb)).items()
+        assert alone[0] == verb
+        assert alone[1].format_help() == found.format_help()
+    assert list(parsers(parser.build("nothing"))) == list(VERBS)
 
 
 @pytest.mark.parametrize(

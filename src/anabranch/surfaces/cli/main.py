@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from anabranch import settings as config
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.settings import Settings
 from anabranch.store.location import require_known_scheme, tells_password
@@ -33,6 +32,16 @@ BROKEN = (
 #: Nothing is wrong with the command or the run: the run waits for an engine that has what it needs.
 LEFT = ("missing_requirements",)
 
+#: Options that are settings, by the name of the setting.
+OPTIONS = {
+    "token_file": "--token-file",
+    "chain_url": "--rpc",
+    "catalog": "--catalog",
+    "participants": "--participants",
+    "no_inline": "--no-inline",
+    "inline_user": "--inline-user",
+}
+
 Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 
 
@@ -49,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def command(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code."""
-    grammar = parser.build()
+    grammar = parser.build(arguments[0] if arguments else "")
     options = grammar.parse_args(arguments)
     if options.version:
         from anabranch import __version__
@@ -62,13 +71,22 @@ def command(arguments: Sequence[str]) -> int:
     logs.begin()
     try:
         settings = _settings(options)
-        return asyncio.run(_verb(options.verb)(options, settings))
+        verb = _verb(options.verb)
+        _collect_garbage()
+        return asyncio.run(verb(options, settings))
     except AnabranchError as error:
         return _complain(options, error)
     except KeyboardInterrupt:
         return stop_signals.INTERRUPTED
     finally:
         stop_signals.restore()
+
+
+def _collect_garbage() -> None:
+    """Again, where the process began without: among what the verb makes, not what is loaded."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def _verb(name: str) -> Verb:
@@ -78,28 +96,45 @@ def _verb(name: str) -> Verb:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    """The environment, and over it what was typed. Whoever names a store means no server."""
-    settings = config.from_environment()
+    """The file, over it the environment, and over both what was typed."""
+    if not getattr(options, "needs_settings", True):
+        return Settings()
+    from anabranch import settings_file
+
+    loaded = settings_file.load()
+    typed = _typed(options, loaded.settings)
+    origins = {name: settings_file.Origin("option", option) for name, (_, option) in typed.items()}
+    options.loaded = loaded.over({name: value for name, (value, _) in typed.items()}, origins)
+    settings: Settings = options.loaded.settings
+    require_known_scheme(settings.store)
+    return settings
+
+
+def _typed(options: argparse.Namespace, settings: Settings) -> dict[str, tuple[str, str]]:
+    """What was typed, by setting, with its option. Whoever names a store means no server."""
     store, server = getattr(options, "store", None), getattr(options, "server", None)
     local: str = getattr(options, "local", "")  # why this verb never asks a server
     if server is not None and local:
         raise InputError(f"{options.verb} {local}", code="usage")
     if store is not None and server is not None:
         raise InputError("name a --store or a --server, not both", code="usage")
+    typed: dict[str, tuple[str, str]] = {}
     if store is not None:
-        settings = replace(settings, store=store, server="")
+        typed |= {"store": (store, "--store"), "server": ("", "--store")}
         _warn_of_password(store)
     if server is not None:
-        settings = replace(settings, server=server)
+        typed["server"] = (server, "--server")
     if getattr(options, "token_file", None) is not None:
-        settings = replace(settings, token="", token_file=options.token_file)
-    if getattr(options, "rpc", None) is not None:
-        settings = replace(settings, chain_url=options.rpc)
-    for name in ("catalog", "participants", "no_inline", "inline_user"):
-        if getattr(options, name, None) is not None:
-            settings = replace(settings, **{name: getattr(options, name)})
-    require_known_scheme(settings.store)
-    return settings
+        typed["token"] = ("", "--token-file")
+    for name, option in OPTIONS.items():
+        value = getattr(options, option.lstrip("-").replace("-", "_"), None)
+        if value is not None:
+            typed[name] = (value, option)
+    if pools := getattr(options, "cluster_pools", None):
+        from anabranch.pools.address import typed_over  # few have a cluster
+
+        typed["pools"] = (typed_over(settings.pools, pools), "--pool")
+    return typed
 
 
 def _warn_of_password(store: str) -> None:

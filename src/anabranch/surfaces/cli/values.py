@@ -15,6 +15,7 @@ from anabranch.dialects.nodes import Fields, kind_of, plain
 from anabranch.dialects.source import read_source
 from anabranch.errors import DefinitionError, InputError, NotFound
 from anabranch.operations.definitions.prepare import Source
+from anabranch.operations.overview.search import checked_search
 from anabranch.settings import Settings
 from anabranch.store.location import MEMORY, exists
 from anabranch.store.ports import HeadFilter
@@ -75,6 +76,7 @@ def runs_wanted(options: argparse.Namespace) -> HeadFilter:
         name=options.name,
         labels=labels(options.label),
         run_prefix=options.prefix,
+        search=checked_search(options.search),
     )
 
 
@@ -86,6 +88,7 @@ def purge_fields(wanted: HeadFilter) -> dict[str, Any]:
         "name": wanted.name,
         "labels": dict(wanted.labels),
         "prefix": wanted.run_prefix,
+        "search": wanted.search,
     }
 
 
@@ -101,6 +104,17 @@ def evidence(text: str | None) -> Any:
         return require_json(json.loads(text), "the evidence")
     except ValueError as error:
         raise InputError(f"--evidence is not JSON: {error}", code="usage") from None
+
+
+def payload(text: str | None) -> Any:
+    """What a signal says. Plain words are refused: they would be text that nobody meant as JSON."""
+    if text is None:
+        return None
+    try:
+        return require_json(json.loads(text), "the payload")
+    except (ValueError, RecursionError) as error:
+        said = f"the payload is not JSON: {error}; put a text into quotes: '\"text\"'"
+        raise InputError(said, code="usage") from None
 
 
 def file_input(path: str | None) -> dict[str, Any]:
@@ -149,10 +163,14 @@ def look_here() -> None:
 
 def import_tools(modules: Sequence[str]) -> None:
     """Import modules that register tools; the working directory counts as a place for them."""
-    if modules:
-        look_here()
+    if not modules:
+        return
+    from anabranch.work.kinds.callables import default_toolbox
+
+    look_here()
     for name in modules:
         try:
             importlib.import_module(name)
         except Exception as error:  # whatever the module does when it is imported
             raise InputError(f"--tools {name}: {error!r}", code="usage") from error
+        default_toolbox.imported.setdefault(name)

@@ -42,10 +42,13 @@ def test_one_module_of_the_command_line_opens_stores() -> None:
 
 
 def test_one_module_of_the_command_line_chooses_the_backend() -> None:
-    """`run` differs with the place and has a side of its own for a server."""
+    """`run` and `pools` differ with the place and have a side of their own for a server, and only
+    a server knows its workers."""
     assert importers_of(f"{PACKAGE}.backend.http.backend") == {
         "backend/factory.py",
         "commands/run/remote_run.py",
+        "commands/serve/pools.py",
+        "commands/serve/workers.py",
     }
     assert importers_of(f"{PACKAGE}.backend.local.backend") == {"backend/factory.py"}
 
@@ -54,7 +57,9 @@ def test_a_topic_has_its_counterpart_under_the_same_name() -> None:
     def topics(side: str, own: set[str]) -> set[str]:
         return {path.stem for path in (CLI / "backend" / side).glob("*.py")} - own
 
-    assert topics("local", {"store", "audit"}) == topics("http", {"topic"})
+    assert topics("local", {"store", "audit"}) == topics(
+        "http", {"topic", "pools"}
+    )  # a store has none
 
 
 def test_neither_backend_knows_the_other() -> None:

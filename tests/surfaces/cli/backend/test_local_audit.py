@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from anabranch.errors import StoreError
+from anabranch.kernel import stimuli as s
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.memory.store import MemoryStore
@@ -28,7 +29,8 @@ def lines(here: Here) -> list[tuple[str, str, str, str]]:
 
 
 def test_whatever_can_be_said_to_a_run_has_a_name() -> None:
-    assert set(SAID) == set(Sayable.__args__)
+    """What people say, that is: a late result comes from a job, a place from the engine."""
+    assert {*SAID, s.JobLate, s.Admit} == set(Sayable.__args__)
 
 
 def test_every_verb_that_changes_something_leaves_a_line(here: Here) -> None:

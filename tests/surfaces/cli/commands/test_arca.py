@@ -17,7 +17,7 @@ from anabranch.surfaces.cli.commands.node import arguments
 from anabranch.surfaces.cli.parser import build
 
 from ..nodes_in_thread import served_nodes
-from ..support import Done, Here
+from ..support import Done, Here, until
 
 TEMPLATE = {
     "template_id": "quotes.v1",
@@ -91,8 +91,27 @@ def test_a_run_is_started_looked_at_and_ended(buyer: Here) -> None:
     early = buyer.run("arca", "confirm", "run:one", "quote", "--node", "buyer")
     assert (early.code, early.out) == (2, "")
     ended = buyer.run("arca", "cancel", "run:one", "--reason", "enough", "--node", "buyer")
-    assert ok(ended) == "run:one: cancelled\n"
+    # What was at work at that moment is stopped first.
+    assert ok(ended) in ("run:one: cancelled\n", "run:one: running\n")
+    show = ("arca", "show", "run:one", "--node", "buyer", "--json")
+    until(lambda: buyer.run(*show).json["status"] == "cancelled")
+    explained = ok(buyer.run("arca", "explain", "run:one", "--node", "buyer"))
+    assert explained == "run:one: cancelled\n  nothing is unfinished\n"
     assert buyer.run("arca", "show", "run:other", "--node", "buyer").code == 2
+
+
+@pytest.mark.parametrize(
+    ("stands", "lines"),
+    [
+        ({"at_work": True, "waits_for": "its work (attempt 2)"}, ["step s: at work (attempt 2)"]),
+        ({"queued": True, "waits_for": "a worker"}, ["step s: queued, waits for a worker", "  me"]),
+        ({"waits_for": "a decision: May we?"}, ["step s: waits for a decision: May we?", "  me"]),
+    ],
+)
+def test_explain_says_that_something_waits_only_where_it_does(
+    stands: dict[str, Any], lines: list[str]
+) -> None:
+    assert runs.waiting_lines({"what": "token", "step": "s", "movers": ["me"], **stands}) == lines
 
 
 def test_a_run_is_named_by_its_first_letters_or_as_the_last_one(buyer: Here) -> None:

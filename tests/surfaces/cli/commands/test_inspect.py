@@ -162,7 +162,7 @@ def test_runs_are_listed_newest_first_and_filtered(shop: Here) -> None:
         listed = shop.ok("runs", "--json", *words).json
         assert [run["run"] for run in listed] == expected, words
     head, *rows = shop.ok("runs").out.splitlines()
-    assert head.split() == ["RUN", "NAME", "STATUS", "STARTED", "TOOK", "LABELS"]
+    assert head.split() == ["RUN", "NAME", "STATUS", "STARTED", "TOOK", "LABELS", "REASON"]
     assert rows[-1].split()[:3] == ["hello-1", "hello", "completed"]
     assert rows[-1].endswith("team=a")
     assert shop.ok("runs", "--label", "x=y").out == "no runs\n"

@@ -64,7 +64,7 @@ def test_a_purge_counts_first_and_then_deletes_finished_runs_only(here: Here) ->
     would = here.ok("purge", "--older-than", "0s", "--dry-run", "--json").json
     assert (would["runs"], would["dry_run"]) == (1, True)
     assert len(here.ok("runs", "--json").json) == 2
-    assert "deleted 1 runs and 0 payloads" in here.ok("purge", "--older-than", "0s").out
+    assert "deleted 1 run and 0 payloads" in here.ok("purge", "--older-than", "0s").out
     assert [run["name"] for run in here.ok("runs", "--json").json] == ["gate"]
 
 

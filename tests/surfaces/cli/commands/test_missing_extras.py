@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.work.kinds.buckets import buckets
+from anabranch.work.kinds.buckets import places
 
 from ..support import HEAD, Here
 
@@ -19,10 +19,10 @@ def test_check_names_the_extra_and_is_no_failure(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.write("uploads.yaml", UPLOADS)
-    monkeypatch.setattr(buckets, "PACKAGE", "no_such_package_here")
+    monkeypatch.setattr(places, "PACKAGE", "no_such_package_here")
     checked = here.run("check", "uploads.yaml")
     assert checked.code == 0
     assert "missing-extra: warning: the task of step 'up'" in checked.out
     assert "pip install 'anabranch[buckets]'" in checked.out
-    monkeypatch.setattr(buckets, "PACKAGE", "msgspec")
+    monkeypatch.setattr(places, "PACKAGE", "msgspec")
     assert "missing-extra" not in here.run("check", "uploads.yaml").out

@@ -24,6 +24,8 @@ KEYS = [
     "joins",
     "problem",
     "problems",
+    "tolerated",
+    "handled",
     "failures",
 ]
 
@@ -90,7 +92,7 @@ def test_the_exit_code_follows_the_status(here: Here, text: str, code: int, stat
 def test_the_object_has_exactly_the_promised_shape(here: Here) -> None:
     here.write("test.yaml", JOINED)
     found = here.run("run", "test.yaml", "--json", "--run-id", "j").json
-    one = {"runs": 1, "status": "done", "statuses": ["done"]}
+    one = {"runs": 1, "status": "done", "statuses": ["done"], "state": "done"}
     assert found == {
         "run": "j",
         "name": "test",
@@ -106,6 +108,8 @@ def test_the_object_has_exactly_the_promised_shape(here: Here) -> None:
         "joins": [{"target": "meet", "verdict": "closed", "selected": ["a", "b"], "late": 0}],
         "problem": None,
         "problems": 0,
+        "tolerated": 0,
+        "handled": 0,
         "failures": [],
     }
 
@@ -410,7 +414,7 @@ def test_redrive_says_beforehand_what_it_runs_again_and_what_it_reuses(here: Her
     here.write("bills.yaml", BILLS)
     here.run("run", "bills.yaml", "--run-id", "first")
     told = here.ok("redrive", "first", "--dry-run")
-    assert "first): failed; a redrive would run 2 step runs again and reuse 2\n" in told.out
+    assert "first): failed; a redrive would repeat 2 step runs and reuse 2\n" in told.out
     lines = [line.split(maxsplit=2) for line in told.out.splitlines()[1:]]
     assert lines == [
         ["again", "b", "it did not end well"],

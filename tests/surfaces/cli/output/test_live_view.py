@@ -18,6 +18,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from anabranch.surfaces.cli.output import render
 from anabranch.surfaces.cli.output.live import _cut
 from hangs import HANG_SECONDS
 
@@ -131,7 +132,7 @@ class Person:
             pass
         while self.look(0.05) and select.select([self.master], [], [], 0.05)[0]:
             pass
-        return self.process.wait(60)
+        return self.process.wait(HANG_SECONDS)
 
 
 def set_size(descriptor: int, columns: int, lines: int) -> None:
@@ -168,7 +169,7 @@ def test_it_shows_steps_elapsed_time_and_what_it_waits_for_and_leaves_clean(
     terminal.write("viewed.yaml", VIEWED)
     with watching(terminal, "run", "viewed.yaml", "--run-id", "v") as person:
         person.see("viewed (v)", "first", "done", "work", "running", "ask", "deciding")
-        person.see("1 done, 2 live", "ask (token 3) waits for a decision", "its work (attempt 1)")
+        person.see("1 done, 2 live", "ask (token 3) waits for a decision", "at work (attempt 1)")
         assert not cursor_shown(person)
         first = elapsed(person)
         person.until(lambda: elapsed(person) > first)
@@ -177,7 +178,7 @@ def test_it_shows_steps_elapsed_time_and_what_it_waits_for_and_leaves_clean(
         assert person.to_the_end() == 4
         assert cursor_shown(person)
         left = [row for row in person.screen.rows if row.strip()]
-        assert re.match(r"viewed \(v\): waiting in ", left[0])
+        assert re.match(r"viewed \(v\): waiting, begun .* ago", left[0])
         assert sum("viewed" in row for row in left) == 1  # no frame is left over
         assert "\x1b[2Jb" not in person.seen  # what the step answered is shown, not obeyed
 
@@ -305,3 +306,14 @@ def test_json_and_no_watch_draw_nothing(terminal: Terminal) -> None:
 )
 def test_lines_are_cut_by_what_is_seen(line: str, width: int, cut: str) -> None:
     assert _cut(line, width) == cut
+
+
+def test_jobs_that_wait_for_the_same_cluster_are_one_line() -> None:
+    place = {"engine": "dask", "address": "dask://h:1", "state": "away"}
+    rows = [
+        {"what": "job", "id": f"1.{n}", "step": "s", "since": 0, "waits_for": "dask", "cluster": c}
+        for n, c in enumerate([place, place, place, {**place, "task": "s-1"}])
+    ]
+    lines = render.waiting_lines(rows, now=0)
+    heads = [line.partition(" waits")[0] for line in lines]
+    assert heads == ["  s (job 1.0 and 2 more)", "  s (job 1.3)"]

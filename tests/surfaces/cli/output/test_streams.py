@@ -124,7 +124,7 @@ def test_values_are_shown_short(text: object, width: int, shown: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [(0.0004, "0 ms"), (0.5, "500 ms"), (12.34, "12.3 s"), (61, "1 min 1 s"),
-     (3600, "1 h 0 min"), (200_000, "2 d 7 h")],
+     (120, "2 min"), (3600, "1 h"), (3660, "1 h 1 min"), (172_800, "2 d"), (200_000, "2 d 7 h")],
 )  # fmt: skip
 def test_durations_are_shown_in_words(seconds: float, shown: str) -> None:
     assert render.duration(seconds) == shown

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anabranch import settings as config
+from anabranch.literals import PRIORITY_MAX
 from anabranch.surfaces.cli.commands import epilogs
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def places(
 ) -> None:
     """Where the verb is asked: at a store, at a server, or only here."""
     if store:
-        usual = f"$ANABRANCH_STORE or {config.Settings().store}" if store is True else store
+        usual = f"setting store, or {config.Settings().store}" if store is True else store
         parser.add_argument(
             "--store",
             metavar="PLACE",
@@ -120,7 +121,7 @@ def server(
     what: str = "ask this server instead",
     default: str | None = None,
 ) -> None:
-    said = f"{what} (or $ANABRANCH_SERVER)"
+    said = f"{what} (setting server, or $ANABRANCH_SERVER)"
     parser.add_argument("--server", metavar="URL", default=default, help=said)
     parser.add_argument(
         "--token-file",
@@ -139,6 +140,13 @@ def natural(text: str) -> int:
 
 def positive(text: str) -> int:
     return _at_least(1, text)
+
+
+def priority(text: str) -> int:
+    number = int(text)
+    if abs(number) > PRIORITY_MAX or not text.isascii():
+        raise ValueError
+    return number
 
 
 natural.__name__ = positive.__name__ = "number"  # as argparse calls it when it complains
@@ -163,6 +171,14 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "default": [],
         "metavar": "MODULE",
         "help": "import tools from a module",
+    },
+    "--pool": {
+        "action": "append",
+        "default": [],
+        "dest": "cluster_pools",
+        "metavar": "NAME=URL",
+        "help": "let a compute cluster do the jobs of this pool: dask://HOST:8786, "
+        "ray://HOST:10001 or ray:auto, with options (repeatable; setting pools)",
     },
     "--participants": {
         "metavar": "FILE",
@@ -199,7 +215,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 #: Where work finds what it needs, and how shell and Python work is kept apart.
-SURROUNDINGS = ("--tools", "--catalog", "--participants", "--no-inline", "--inline-user")
+SURROUNDINGS = (
+    *("--tools", "--pool", "--catalog", "--participants"),
+    *("--no-inline", "--inline-user"),
+)
 
 
 def options(parser: argparse._ActionsContainer, *names: str) -> None:
@@ -231,6 +250,11 @@ def count(parser: argparse._ActionsContainer, name: str, usual: int, text: str) 
     parser.add_argument(name, type=natural, default=usual, metavar="N", help=said)
 
 
+def search(parser: argparse._ActionsContainer) -> None:
+    said = "only runs with these words in id, name, labels or reason"
+    parser.add_argument("--search", default="", metavar="TEXT", help=said)
+
+
 def grace(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--grace", type=float, metavar="SECONDS", help=text)
 
@@ -249,5 +273,7 @@ def starting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", metavar="STEP", help="start at this step instead of the entry")
     labels(parser, "label the run, for lists")
     parser.add_argument("--run-id", metavar="ID", help="use this id; refused if it exists")
+    said = "where it waits with others the highest goes first (that of the definition, or 0)"
+    parser.add_argument("--priority", type=priority, default=None, metavar="N", help=said)
     options(parser, *SURROUNDINGS)
     watching(parser)

@@ -14,6 +14,7 @@ EXIT = {
     "partial": WITH_PROBLEMS,
     "waiting": LEFT_WAITING,
     "paused": LEFT_WAITING,
+    "queued": LEFT_WAITING,
     "running": 130,
 }
 
@@ -25,15 +26,20 @@ def exit_code(status: str, problems: int, *, lenient: bool) -> int:
     return EXIT.get(status, FAILED)
 
 
+def unhandled(summary: Mapping[str, Any]) -> int:
+    """Problems that nothing took care of; what the definition tolerates is not among them."""
+    return int(summary["problems"] - summary.get("tolerated", 0))
+
+
 def problem_lines(summary: Mapping[str, Any]) -> list[str]:
     """What went wrong in a run whose status does not say so: the reason stands in no summary."""
-    failures, count = summary.get("failures") or [], summary["problems"]
+    failures, count = summary.get("failures") or [], unhandled(summary)
     still = summary["status"] in ("waiting", "paused")
     if not (failures and (still or (summary["status"] == "completed" and count))):
         return []
     word = "problem" if count == 1 else "problems"
-    unhandled = f", with {count} {word} that nothing handled" if count else ""
-    lines = [f"run {summary['run']} is {summary['status']}{unhandled}; what went wrong:"]
+    with_them = f", with {count} {word} that nothing handled" if count else ""
+    lines = [f"run {summary['run']} is {summary['status']}{with_them}; what went wrong:"]
     for one in failures:
         lines.append(f"  step {one['step']}: {one['code']}: {clean(one['message'])}")
     if count > len(failures):

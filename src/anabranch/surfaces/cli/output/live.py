@@ -14,12 +14,14 @@ from typing import Any
 import msgspec
 
 from anabranch.cancel import cancel_and_wait
-from anabranch.kernel.explain import explain
+from anabranch.kernel.explain import Unfinished, explain
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
+from anabranch.kernel.step_status import step_statuses
 from anabranch.kernel.summary import loops_of
 from anabranch.net.net import Net
-from anabranch.operations.read.waiting import worded
+from anabranch.operations.read.on_clusters import Clusters, placed
+from anabranch.operations.read.waiting import Waiting, worded
 from anabranch.surfaces.cli.output import render
 
 FRAME_SECONDS = 0.1
@@ -101,10 +103,13 @@ class Screen:
 class LiveView(Screen):
     """One run of an engine in this process."""
 
-    def __init__(self, net: Net, state: Callable[[], State]) -> None:
+    def __init__(
+        self, net: Net, state: Callable[[], State], clusters: Clusters | None = None
+    ) -> None:
         super().__init__()
         self._net = net
         self._state = state
+        self._clusters = clusters
 
     def _lines(self, height: int) -> list[str]:
         state = self._state()
@@ -118,7 +123,7 @@ class LiveView(Screen):
         running = [loop for loop in loops_of(state, now) if loop["status"] == "open"]
         steps += render.loop_lines(running)
         waits = explain(self._net, state)
-        shown = [msgspec.to_builtins(worded(one)) for one in waits[:6]]
+        shown = [msgspec.to_builtins(self._told(state, one, now)) for one in waits[:6]]
         below = render.waiting_lines(shown, now)
         if len(waits) > 6:
             below.append(f"  … and {len(waits) - 6} more")
@@ -129,11 +134,16 @@ class LiveView(Screen):
             steps = [f"  … {hidden} more above", *steps[hidden:]][: max(room, 0)]
         return [head, *steps, *below]
 
+    def _told(self, state: State, one: Unfinished, now: int) -> Waiting:
+        return worded(*placed(state, one, self._clusters, now)) if self._clusters else worded(one)
+
     def _steps(self, state: State) -> list[str]:
+        stand = step_statuses(state)
         steps = {
             name: {
                 "runs": tally.runs,
                 "status": tally.statuses[-1],
+                "state": stand[name].status,
                 "statuses": tally.statuses,
                 "earlier": tally.earlier,
                 "result": state.results.get(name),

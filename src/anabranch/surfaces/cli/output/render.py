@@ -22,12 +22,15 @@ UTF8 = ("utf-8", "utf8")
 COLOURS = {
     "completed": "32", "done": "32", "running": "36", "ready": "36", "new": "36",
     "waiting": "33", "held": "33", "deciding": "33", "paused": "33", "sleeping": "33",
-    "joining": "33", "partial": "35", "failed": "31", "step_timeout": "31", "cancelled": "31",
-    "deadline_exceeded": "31", "aborted": "31", "skipped": "90", "discarded": "90",
+    "joining": "33", "queued": "33", "retrying": "33", "parked": "33", "valid": "32",
+    "invalid": "33", "invalid by error": "31", "partial": "35", "failed": "31",
+    "step_timeout": "31", "cancelled": "31", "deadline_exceeded": "31", "aborted": "31",
+    "skipped": "90", "discarded": "90",
 }  # fmt: skip
 MARKS = {"done": "✓", "completed": "✓", "failed": "✗", "aborted": "✗", "skipped": "–",
          "discarded": "–", "running": "▶", "held": "⏸", "deciding": "?", "sleeping": "z",
-         "joining": "…", "ready": "·", "new": "·"}  # fmt: skip
+         "joining": "…", "ready": "·", "new": "·", "queued": "·", "retrying": "…",
+         "parked": "…", "valid": "✓", "invalid": "✗", "invalid by error": "✗"}  # fmt: skip
 
 
 #: What stands for our signs where the terminal or the file cannot show them.
@@ -89,9 +92,17 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s"
+        return f"{minutes} min" + (f" {rest} s" if rest else "")
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+    if hours < 48:
+        return f"{hours} h" + (f" {minutes} min" if minutes else "")
+    days, hours = divmod(hours, 24)
+    return f"{days} d" + (f" {hours} h" if hours else "")
+
+
+def counted(count: int, one: str, several: str = "") -> str:
+    """A number and what it counts: 1 run, 2 runs."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
 def instant(at: int) -> str:
@@ -152,30 +163,78 @@ def fact_lines(facts: Mapping[str, str]) -> list[str]:
     return [f"  {key}: {clean(said)}" for key, said in facts.items() if said]
 
 
-def summary(run: Mapping[str, Any], seconds: float | None, *, colour: bool) -> list[str]:
-    """The plain end of `run`: a line a step, the joins, the result, the reason."""
-    took = f" in {duration(seconds)}" if seconds is not None else ""
+def standing(run: Mapping[str, Any], *, colour: bool = False) -> str:
+    """The status of a run with its problems, and how many of them are taken care of."""
     head = paint(run["status"], run["status"], colour=colour)
-    if run["problems"]:
-        head += f", {run['problems']} problem{'s' if run['problems'] > 1 else ''}"
-    lines = [f"{run['name']} ({run['run']}): {head}{took}"]
+    problems, tolerated = run["problems"], run.get("tolerated", 0)
+    if problems:
+        head += f", {counted(problems, 'problem')}"
+    if tolerated:
+        head += " tolerated" if tolerated == problems else f", {tolerated:,} of them tolerated"
+    if run.get("handled") and run["status"] == "completed":
+        head += f", {counted(run['handled'], 'failure')} handled"
+    return head
+
+
+def _lasted(run: Mapping[str, Any]) -> str:
+    """From its start to its end, whoever watched it; of an unfinished one only the start."""
+    if not run["finished_at"]:
+        return f", begun {ago(run['created_at'])} ago"
+    return f" in {duration((run['finished_at'] - run['created_at']) / 1000)}"
+
+
+def summary(run: Mapping[str, Any], *, colour: bool) -> list[str]:
+    """The plain end of `run`: a line a step, the joins, the result, the reason."""
+    lines = [f"{run['name']} ({run['run']}): {standing(run, colour=colour)}{_lasted(run)}"]
     lines += step_lines(run["steps"], colour=colour)
     for join in run["joins"]:
-        chosen = ", ".join(join["selected"]) or "none"
-        late = f", {join['late']} late" if join["late"] else ""
-        lines.append(f"  join at {join['target']}: {join['verdict']}, took {chosen}{late}")
+        lines.append(f"  join at {join['target']}: {_join(join)}")
     if run.get("session") is not None:
         lines.append(f"  session: {_session(run['session'])}")
     if run["problem"] is not None:
-        lines.append(f"  reason: {run['problem']['code']}: {clean(run['problem']['message'])}")
+        lines.append(f"  reason: {_reason(run['problem'])}")
         for one in run["problem"].get("chain", ())[1:]:
             lines.append(f"    and so step {one['step']}: {one['code']}: {clean(one['message'])}")
     if run["result"] is not None:
         lines.append(f"  result: {short(run['result'], 400)}")
-    if run["problem"] is not None or run["problems"]:
+    if _has_what_to_redrive(run):
+        only_tolerated = run["problem"] is None and run.get("tolerated") == run["problems"]
+        what = "was tolerated" if only_tolerated else "failed"
         again = f"anabranch redrive {run['run']}"
-        lines.append(f"  next: `{again}` repeats what failed, once its cause is fixed")
+        lines.append(f"  next: `{again}` repeats what {what}, once its cause is fixed")
     return lines
+
+
+def _join(join: Mapping[str, Any]) -> str:
+    if join["verdict"] == "open":
+        return "open"  # `explain` says what has come and what is missing
+    chosen = ", ".join(join["selected"]) or "none"
+    late = f", {join['late']} late" if join["late"] else ""
+    return f"{join['verdict']}, took {chosen}{late}"
+
+
+def _has_what_to_redrive(run: Mapping[str, Any]) -> bool:
+    """A no that comes from an error was said for good: nothing repeats it."""
+    if run["problem"] is not None or not run["problems"]:
+        return run["problem"] is not None
+    steps = run["steps"].values()
+    ended = {word for one in steps for word in (*one["statuses"], *one.get("earlier", ()))}
+    by_error = any(one.get("by_error") for one in steps)
+    return not by_error or not ended.isdisjoint(("failed", "aborted", "skipped"))
+
+
+def failure_lines(run: Mapping[str, Any]) -> list[str]:
+    """Every failure that is remembered, with its step and why."""
+    return [
+        f"  failed: {one['step']}: {one['kind']}: {clean(one['message'])}"
+        for one in run["failures"]
+    ]
+
+
+def _reason(problem: Mapping[str, Any]) -> str:
+    """A problem that nobody gave words for has its code for them."""
+    code, message = problem["code"], clean(problem["message"])
+    return code if message == code else f"{code}: {message}"
 
 
 def _session(session: Mapping[str, Any]) -> str:
@@ -187,12 +246,22 @@ def step_lines(steps: Mapping[str, Any], *, colour: bool) -> list[str]:
     width = max((len(name) for name in steps), default=0)
     lines = []
     for name, step in steps.items():
-        mark = paint(MARKS.get(step["status"], "·"), step["status"], colour=colour)
+        state = step.get("state") or step["status"]
+        mark = paint(MARKS.get(state, "·"), state, colour=colour)
         times = f" ×{step['runs']}" if step["runs"] > 1 else ""
-        words = _statuses(step["statuses"], step.get("earlier", {}))
         value = f"  {short(step['result'])}" if step["result"] is not None else ""
-        lines.append(f"  {mark} {name.ljust(width)}  {words}{times}{value}")
+        lines.append(f"  {mark} {name.ljust(width)}  {_words(step, state)}{times}{value}")
+        if step.get("by_error"):
+            lines.append(f"    {' ' * width}  {clean(step['by_error'])}")
     return lines
+
+
+def _words(step: Mapping[str, Any], state: str) -> str:
+    """One run in its plain word; of several how many are in which status, and of the last more."""
+    if step["runs"] == 1:
+        return state
+    words = _statuses(step["statuses"], step.get("earlier", {}))
+    return words if state == step["status"] else f"{words}, the last {state}"
 
 
 def _statuses(statuses: Sequence[str], earlier: Mapping[str, int]) -> str:
@@ -261,7 +330,7 @@ def redrive_lines(plan: RedrivePlan) -> list[str]:
     rows += [("reused", _times(each.step, each.runs), "") for each in plan.reused]
     rows += [("new", step, "it was not reached before") for step in plan.unreached]
     again, reused = sum(e.runs for e in plan.again), sum(e.runs for e in plan.reused)
-    said = f"a redrive would run {again} step runs again and reuse {reused}"
+    said = f"a redrive would repeat {counted(again, 'step run')} and reuse {reused:,}"
     return [f"{plan.name} ({plan.run}): {plan.status}; {said}", *table(rows)]
 
 
@@ -276,18 +345,39 @@ def _why(again: RunAgain) -> str:
     return f"{again.why} ({again.items_kept:,} items kept{left})"
 
 
+#: Kept under numbers of the engine, and called by what they are.
+_PLAIN = {"loop": "loop", "gather": "fan-out"}
+
+
+def stands(one: Mapping[str, Any]) -> str:
+    """With who is at work, as far as that is a worker."""
+    from anabranch.operations.read import waiting  # not every verb needs the kernel
+
+    said = waiting.stands(
+        one["waits_for"],
+        at_work=one.get("at_work", False),
+        queued=one.get("queued", False),
+    )
+    workers = one.get("movers", ()) if one.get("at_work") and one["what"] == "job" else ()
+    return f"{said}, on {workers[0]}" if workers and " on " not in said else said
+
+
 def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) -> list[str]:
     now = int(time.time() * 1000) if now is None else now
     lines = []
-    for one in waiting:
+    for one, more in _alike(waiting):
         where = f"{one['step']} " if one["step"] else ""
-        line = f"  {where}({one['what']} {one['id']}) waits for {clean(one['waits_for'])}"
+        others = f" and {more:,} more" if more else ""
+        named = _PLAIN.get(one["what"]) or f"{one['what']} {one['id']}"
+        line = f"  {where}({named}{others}) {clean(stands(one))}"
         line += f", for {duration(max(0, now - one['since']) / 1000)}"
         if one.get("until"):
             left = (one["until"] - now) / 1000
             line += f", {duration(left)} left" if left > 0 else ", time is up"
         lines.append(line)
         lines += [_slot_line(slot) for slot in one.get("slots", ())]
+        if one.get("at_work"):
+            continue  # nobody has to move what is being done
         movers = [clean(mover) for mover in one.get("movers", ()) if mover]
         # A line each: they are copied into a shell.
         lines.extend(
@@ -295,6 +385,47 @@ def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) 
             for number, mover in enumerate(movers)
         )
     return lines
+
+
+def schedule_lines(begun_by: Mapping[str, str] | None) -> list[str]:
+    """Which schedule began a run, and why."""
+    if begun_by is None:
+        return []
+    kinds = {"backfill": ", by a backfill", "now": ", because a person wanted it then"}
+    why = kinds.get(begun_by["kind"], "")
+    return [f"  begun by schedule {clean(begun_by['name'])} for {clean(begun_by['time'])}{why}"]
+
+
+def signal_lines(signals: Sequence[Mapping[str, Any]], now: int | None = None) -> list[str]:
+    """The signals that a run keeps for waits to come."""
+    now = int(time.time() * 1000) if now is None else now
+    lines = []
+    for one in signals:
+        age = duration(max(0, now - one["received_at"]) / 1000)
+        line = f"  signal {clean(one['name'])} ({clean(one['id'])}) is kept, for {age}"
+        if one.get("expires_at"):
+            left = (one["expires_at"] - now) / 1000
+            line += f", {duration(left)} left" if left > 0 else ", time is up"
+        line += f": {short(one.get('payload'))}"
+        lines.append(line)
+        if one.get("problem"):
+            lines.append(f"      a filter failed for it: {clean(one['problem'])}")
+    return lines
+
+
+def _alike(
+    waiting: Sequence[Mapping[str, Any]],
+) -> list[tuple[Mapping[str, Any], int]]:
+    """Jobs that wait for the same cluster for the same reason are one line, with how many more."""
+    found: list[tuple[Mapping[str, Any], int]] = []
+    for one in waiting:
+        last, more = found[-1] if found else ({}, 0)
+        waits = one.get("cluster") and not one["cluster"].get("task")
+        if waits and all(last.get(key) == one[key] for key in ("step", "waits_for")):
+            found[-1] = last, more + 1
+        else:
+            found.append((one, 0))
+    return found
 
 
 def _slot_line(slot: Mapping[str, Any]) -> str:

@@ -11,15 +11,20 @@ from urllib.parse import urlsplit
 from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli.backend.http.access import HttpCredentialBackend, HttpTokenBackend
+from anabranch.surfaces.cli.backend.http.aliases import HttpAliasBackend
 from anabranch.surfaces.cli.backend.http.cluster import HttpClusterBackend
 from anabranch.surfaces.cli.backend.http.definitions import (
     HttpCatalogBackend,
     HttpDefinitionBackend,
     HttpTemplateBackend,
 )
+from anabranch.surfaces.cli.backend.http.limits import HttpLimitBackend
 from anabranch.surfaces.cli.backend.http.participants import HttpParticipantBackend
+from anabranch.surfaces.cli.backend.http.pools import HttpPoolBackend
 from anabranch.surfaces.cli.backend.http.runs import HttpRunBackend
+from anabranch.surfaces.cli.backend.http.schedules import HttpScheduleBackend
 from anabranch.surfaces.cli.backend.http.sessions import HttpSessionBackend
+from anabranch.surfaces.cli.backend.http.triggers import HttpTriggerBackend
 from anabranch.surfaces.cli.backend.http.webhooks import HttpWebhookBackend
 from anabranch.surfaces.cli.backend.identity import token_of, who
 from anabranch.surfaces.client import Client, checked_url
@@ -28,6 +33,7 @@ from anabranch.surfaces.http.guard.auth import LOOPBACK_NAMES
 #: What is chosen where the work is done.
 LOCAL = (
     ("tools", "tools are registered where the work is done: leave --tools to the server"),
+    ("cluster_pools", "the server gives jobs to clusters: start that with --pool"),
     ("participants", "participants are asked by the server: start that with --participants"),
     ("no_inline", "the server decides what it does: start that with --no-inline"),
     ("inline_user", "the server decides who its work runs as: start that with --inline-user"),
@@ -43,10 +49,15 @@ class HttpBackend:
         self.runs = HttpRunBackend(client)
         self.sessions = HttpSessionBackend(client, self.runs)
         self.webhooks = HttpWebhookBackend(client)
+        self.schedules = HttpScheduleBackend(client)
+        self.triggers = HttpTriggerBackend(client)
+        self.aliases = HttpAliasBackend(client)
+        self.limits = HttpLimitBackend(client)
         self.credentials = HttpCredentialBackend(client)
         self.tokens = HttpTokenBackend(client)
         self.participants = HttpParticipantBackend(client)
         self.cluster = HttpClusterBackend(client)
+        self.pools = HttpPoolBackend(client)
 
 
 @asynccontextmanager

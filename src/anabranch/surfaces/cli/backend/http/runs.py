@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from anabranch.ages import age_ms
 from anabranch.errors import AnabranchError
 from anabranch.kernel import stimuli as s
+from anabranch.operations.logs.log_lines import LogLine, LogLines, LogQuery
+from anabranch.operations.overview.windows import Window
 from anabranch.operations.read.items import ItemFilter, Page
 from anabranch.operations.read.references import Referred
-from anabranch.operations.runs.purge import Purged, added, age_ms
+from anabranch.operations.runs.purge import Purged, added
 from anabranch.operations.runs.redrive_plan import RedrivePlan
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.ports import Forgotten, Head, HeadFilter, Space
@@ -24,6 +27,7 @@ from anabranch.surfaces.cli.backend.port import Row, Told
 if TYPE_CHECKING:
     from anabranch.operations.read.dispatches import Dispatch
     from anabranch.operations.runs.bulk import Bulk, BulkReport
+    from anabranch.operations.runs.signals import SignalSent
     from anabranch.surfaces.cli.backend.port import BulkPage
 
 EVENTS = 1000
@@ -37,9 +41,20 @@ class HttpRunBackend(HttpTopic):
         labels = [f"{key}={value}" for key, value in wanted.labels.items()]
         status = list(wanted.statuses)
         cards = await self._all(
-            "runs", most=wanted.limit, status=status, name=wanted.name, label=labels
+            "runs",
+            most=wanted.limit,
+            status=status,
+            name=wanted.name,
+            label=labels,
+            search=wanted.search or None,
         )
         return [_head_fields(card) for card in cards]
+
+    async def overview(self, window: Window) -> Row:
+        return await self._client.get("overview", window=window)
+
+    async def has_engine(self) -> bool:
+        return True  # the server itself
 
     async def show(self, run: str) -> Row:
         shown = await self._client.get("runs", run)
@@ -58,8 +73,9 @@ class HttpRunBackend(HttpTopic):
         found = await self._client.get("results", ref=ref, offset=offset, limit=limit)
         return msgspec.convert(found, Referred)
 
-    async def plan_redrive(self, run: str) -> RedrivePlan:
-        return msgspec.convert(await self._client.get("runs", run, "redrive"), RedrivePlan)
+    async def plan_redrive(self, run: str, from_step: str = "") -> RedrivePlan:
+        only = {"from": from_step} if from_step else {}
+        return msgspec.convert(await self._client.get("runs", run, "redrive", **only), RedrivePlan)
 
     async def graph(self, run: str, form: str) -> str:
         return str((await self._client.get("runs", run, "graph", format=form))["graph"])
@@ -88,6 +104,25 @@ class HttpRunBackend(HttpTopic):
             async for record in self._client.stream("runs", run, "events", "stream", after=after):
                 yield record, began
 
+    async def logs(self, run: str, wanted: LogQuery, *, follow: bool) -> AsyncIterator[LogLine]:
+        run, after = (await self.show(run))["run"], 0
+        asked = msgspec.structs.asdict(wanted)
+        asked = {name: value for name, value in asked.items() if value not in (None, "")}
+        while True:
+            page = msgspec.convert(
+                await self._client.get("runs", run, "logs", after=after, **asked), LogLines
+            )
+            for line in page.items:
+                yield line
+            after = page.last
+            if page.next is None:
+                break
+        if follow:
+            path = ("runs", run, "logs", "stream")
+            async for frame in self._client.stream(*path, after=after, item="logs", **asked):
+                for fields in frame["items"]:
+                    yield msgspec.convert(fields, LogLine)
+
     # -- saying ------------------------------------------------------------------------------
 
     async def say(self, run: str, said: Sayable) -> Told:
@@ -95,19 +130,30 @@ class HttpRunBackend(HttpTopic):
         told = await self._client.post("runs", run, *path, body=body)
         return Told(told["run"], "engine", told["status"])
 
+    async def signal(self, run: str, said: s.Signal) -> tuple[SignalSent, str]:
+        from anabranch.operations.runs.signals import SignalSent  # verbs that look need none
+
+        ttl = f"{said.ttl_ms}ms" if said.ttl_ms else None
+        body = {"payload": said.payload, "ttl": ttl}
+        path = ("runs", run, "signals", said.name)
+        told = await self._client.post(*path, body=body, once=said.id)
+        return msgspec.convert(told, SignalSent), "engine"
+
     async def start(self, body: Row) -> str:
         return str((await self._client.post("runs", body=body, once=True))["run"])
 
-    async def redrive(self, run: str) -> Row:
-        return await self._client.post("runs", run, "redrive", body={}, once=True)
+    async def redrive(self, run: str, from_step: str = "") -> Row:
+        body = {"from": from_step} if from_step else {}
+        return await self._client.post("runs", run, "redrive", body=body, once=True)
 
-    async def settled(self, run: str) -> None:
-        """When it has ended, or only somebody can move it. A server that has no room for one more
-        who waits is asked now and then instead: too many who wait elsewhere end no command."""
+    async def settled(self, run: str, *, standing: bool = True) -> None:
+        """When it has ended, or with `standing` also when only somebody can move it. A server that
+        has no room for one more who waits is asked now and then instead: too many who wait
+        elsewhere end no command."""
         seconds = WAIT_SECONDS
         while True:
             try:
-                asked = {"seconds": seconds, "standing": "true"}
+                asked = {"seconds": seconds, "standing": "true" if standing else "false"}
                 if (await self._client.get("runs", run, "wait", **asked))["settled"]:
                     return
                 seconds = WAIT_SECONDS
@@ -173,6 +219,13 @@ def route_of(said: Sayable) -> tuple[tuple[str, ...], Row]:
         case s.TuneLoop():
             body = {"window": said.window, "stop": said.stop, "reason": said.reason}
             return ("loops", said.loop), body
+        case s.RetryNow():
+            return ("steps", said.step, "retry"), {"token": said.token, "reason": said.reason}
+        case s.Skip():
+            body = {"token": said.token, "reason": said.reason}
+            if said.answered:
+                body["result"] = said.result
+            return ("steps", said.step, "skip"), body
         case s.Decide():
             body = {"verdict": said.verdict, "reason": said.reason, "evidence": said.evidence}
             if said.override:

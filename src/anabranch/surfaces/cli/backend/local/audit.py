@@ -28,7 +28,10 @@ SAID: Mapping[type, str] = {
     s.Resume: "runs.resume",
     s.Cancel: "runs.cancel",
     s.Wake: "runs.wake",
+    s.Signal: "runs.signals.create",
     s.TuneLoop: "runs.loops.change",
+    s.RetryNow: "runs.steps.retry",
+    s.Skip: "runs.steps.skip",
 }
 
 

@@ -54,6 +54,30 @@ class LocalBackend:
         return LocalWebhookBackend(self._store)
 
     @property
+    def schedules(self) -> port.ScheduleBackend:
+        from anabranch.surfaces.cli.backend.local.schedules import LocalScheduleBackend
+
+        return LocalScheduleBackend(self._store)
+
+    @property
+    def triggers(self) -> port.TriggerBackend:
+        from anabranch.surfaces.cli.backend.local.triggers import LocalTriggerBackend
+
+        return LocalTriggerBackend(self._store)
+
+    @property
+    def aliases(self) -> port.AliasBackend:
+        from anabranch.surfaces.cli.backend.local.aliases import LocalAliasBackend
+
+        return LocalAliasBackend(self._store)
+
+    @property
+    def limits(self) -> port.LimitBackend:
+        from anabranch.surfaces.cli.backend.local.limits import LocalLimitBackend
+
+        return LocalLimitBackend(self._store)
+
+    @property
     def credentials(self) -> port.CredentialBackend:
         from anabranch.surfaces.cli.backend.local.access import LocalCredentialBackend
 

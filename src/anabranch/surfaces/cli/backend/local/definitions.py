@@ -12,13 +12,17 @@ from msgspec.structs import replace
 
 from anabranch.clock import SystemClock
 from anabranch.dialects.port import Compiled, RegisteredTool
+from anabranch.net.net import Net
 from anabranch.net.problems import Problem, in_order
 from anabranch.operations.access.credentials import Credentials, StoreSource, looked_up
 from anabranch.operations.access.secret_key import key_of
 from anabranch.operations.definitions.catalog import SCHEME, Catalog, Draft, file_key
 from anabranch.operations.definitions.prepare import Prepared, Source, canonical_text, prepare
 from anabranch.operations.definitions.prepare import check as check_definition
+from anabranch.operations.definitions.rate_check import unheeded_rates
 from anabranch.operations.read.reader import draw
+from anabranch.rates import read_rates
+from anabranch.runtime.jobs.pool_queues import PoolQueues
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
 from anabranch.surfaces.cli import values
@@ -42,8 +46,15 @@ class LocalDefinitionBackend(LocalTopic):
         if compiled.net is None:
             return [*found]
         preflight = self._store.preflight()
-        here = [*preflight.kinds_off(compiled.net), *preflight.missing_extras(compiled.net)]
-        return [*found, *here]
+        here = [*preflight.not_done_here(compiled.net), *preflight.missing_extras(compiled.net)]
+        return [*found, *here, *self._unheeded_rates(compiled.net)]
+
+    def _unheeded_rates(self, net: Net) -> list[Problem]:
+        settings = self._store.settings
+        if not settings.rate_limits:
+            return []
+        outside = PoolQueues(settings.pools_here).outside
+        return unheeded_rates(net, read_rates(settings.rate_limits), outside)
 
     def _checked(
         self, source: Source, tools: Sequence[RegisteredTool], rules: str | None

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from anabranch.ages import age_ms
+from anabranch.clock import SystemClock
 from anabranch.operations.definitions.prepare import compiler
+from anabranch.operations.logs.log_lines import LogLine, LogQuery, open_log
+from anabranch.operations.overview.windows import Window
 from anabranch.operations.read.items import ItemFilter, Page
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.read.references import Referred, read_reference
-from anabranch.operations.runs.purge import Purged, age_ms, purge
+from anabranch.operations.runs.purge import Purged, purge
 from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.runtime.nets import Nets
@@ -25,11 +29,14 @@ from anabranch.surfaces.cli.backend.local.store import LocalTopic
 from anabranch.surfaces.cli.backend.port import Row, Told
 
 if TYPE_CHECKING:
+    from anabranch.kernel import stimuli as s
     from anabranch.operations.read.dispatches import Dispatch
     from anabranch.operations.runs.bulk import Bulk
+    from anabranch.operations.runs.signals import SignalSent
     from anabranch.surfaces.cli.backend.port import BulkPage
 
 FOLLOW_SECONDS = 0.1
+LAST_LOOKS = 5  # after the end of a run: its last lines may be on their way
 
 
 class LocalRunBackend(LocalTopic):
@@ -44,6 +51,18 @@ class LocalRunBackend(LocalTopic):
         with self._reading() as read:
             await read.look_at_files(read.store.heads(wanted))
             return read.runs(wanted)
+
+    async def overview(self, window: Window) -> Row:
+        from anabranch.operations.overview.overview import read_overview
+
+        with self._store.reading() as store:
+            found = read_overview(store, window, SystemClock().now())
+        shown: Row = msgspec.to_builtins(found)
+        return shown
+
+    async def has_engine(self) -> bool:
+        with self._store.reading() as store:
+            return store.owner() is not None
 
     async def show(self, run: str) -> Row:
         with self._reading() as read:
@@ -63,9 +82,9 @@ class LocalRunBackend(LocalTopic):
         with self._reading() as read:
             return await read_reference(read, ref, offset=offset, limit=limit)
 
-    async def plan_redrive(self, run: str) -> RedrivePlan:
+    async def plan_redrive(self, run: str, from_step: str = "") -> RedrivePlan:
         with self._reading() as read:
-            return prepare_redrive(read, run).plan()
+            return prepare_redrive(read, run, from_step).plan()
 
     async def graph(self, run: str, form: str) -> str:
         with self._reading() as read:
@@ -96,6 +115,21 @@ class LocalRunBackend(LocalTopic):
                     return
                 await asyncio.sleep(FOLLOW_SECONDS)
 
+    async def logs(self, run: str, wanted: LogQuery, *, follow: bool) -> AsyncIterator[LogLine]:
+        with self._reading() as read:
+            lines, after, left = open_log(read, run, wanted), 0, LAST_LOOKS
+            while left:
+                finished = read.find(lines.run).finished
+                found = lines.page(after)
+                for line in found.items:
+                    yield line
+                if found.last == after:
+                    if not follow:
+                        return
+                    left = left - 1 if finished else LAST_LOOKS
+                    await asyncio.sleep(FOLLOW_SECONDS)
+                after = found.last
+
     async def say(self, run: str, said: Sayable) -> Told:
         from anabranch.operations.runs.verbs import say  # verbs that look need none
 
@@ -104,6 +138,17 @@ class LocalRunBackend(LocalTopic):
             with noted(parts.store, self._store.actor, SAID[type(said)], found):
                 how = await say(parts.store, lambda: parts.engine, found, said)
             return Told(found, how, parts.verbs.read.find(found).status)
+
+    async def signal(self, run: str, said: s.Signal) -> tuple[SignalSent, str]:
+        from anabranch.operations.runs.signals import repeats_heard, sent
+        from anabranch.operations.runs.verbs import say  # verbs that look need none
+
+        async with self._store.parts() as parts:
+            found, how = parts.verbs.read.find(run).run, "recorded"
+            with noted(parts.store, self._store.actor, SAID[type(said)], found):
+                async with repeats_heard(parts.verbs, found, said):
+                    how = await say(parts.store, lambda: parts.engine, found, said)
+            return sent(parts.verbs, found, said), how
 
     async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Purged:
         with self._store.writing() as store:

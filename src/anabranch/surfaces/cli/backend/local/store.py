@@ -71,10 +71,19 @@ class LocalStore:
         """Of an engine that this command line would open."""
         from anabranch.operations.definitions.available import ENGINE_KINDS, available_in
         from anabranch.operations.definitions.preflight import Preflight
+        from anabranch.pools.given import options_of, without_server
         from anabranch.work.kinds.callables import default_toolbox
 
-        tools = [tool.name for tool in default_toolbox]
-        return Preflight(available_in(self.settings, (*ENGINE_KINDS, *tools), workers=False))
+        kinds = (*ENGINE_KINDS, *(tool.name for tool in default_toolbox))
+        clusters = options_of(None, self.settings)
+        here = available_in(
+            self.settings,
+            kinds,
+            workers=False,
+            clusters=clusters,
+            unasking=without_server(clusters, served=False),
+        )
+        return Preflight(here)
 
     @contextmanager
     def _opened(self, *, read_only: bool = False, new: bool = False) -> Iterator[Store]:

@@ -67,7 +67,7 @@ async def _who_decides(arca: ArcaClient, run: Mapping[str, Any]) -> list[str]:
     steps = [one for one in found["waiting"] if one.get("step")]
     if not all(map(_is_for_people, steps)):
         return []
-    return [line for one in steps for line in _waiting_lines(one)]
+    return [line for one in steps for line in waiting_lines(one)]
 
 
 def _is_for_people(one: Mapping[str, Any]) -> bool:
@@ -78,7 +78,10 @@ def _is_for_people(one: Mapping[str, Any]) -> bool:
 async def runs(options: argparse.Namespace, arca: ArcaClient) -> int:
     query = {"status": options.status, "workflow_id": options.workflow, "limit": options.limit}
     found = (await arca.ask("GET", "arca/runs", query=query))["items"]
-    rows = [(one["run_id"], one["status"], one["workflow_id"], one["created_at"]) for one in found]
+    rows = [
+        (one["run_id"], render.standing(one), one["workflow_id"], one["created_at"])
+        for one in found
+    ]
     return render.tell_rows(
         options, found, rows, ("RUN", "STATUS", "WORKFLOW", "STARTED"), "there are no such runs"
     )
@@ -92,14 +95,19 @@ async def show(options: argparse.Namespace, arca: ArcaClient) -> int:
 async def explain(options: argparse.Namespace, arca: ArcaClient) -> int:
     found = await arca.ask("GET", f"{await _path(options, arca)}/explain")
     lines = [f"{found['run_id']}: {found['status']}"]
-    lines += [f"  {line}" for one in found["waiting"] for line in _waiting_lines(one)]
+    waiting = [f"  {line}" for one in found["waiting"] for line in waiting_lines(one)]
+    lines += waiting or ["  nothing is unfinished"]
     return render.tell(options, found, "\n".join(lines))
 
 
-def _waiting_lines(one: Mapping[str, Any]) -> list[str]:
+def waiting_lines(one: Mapping[str, Any]) -> list[str]:
+    """What is at work waits for nothing, and nobody has to move it."""
     where = f"step {one['step']}" if one.get("step") else one["what"]
-    movers = [f"  {render.clean(mover)}" for mover in one.get("movers", ())]
-    return [f"{where} waits for {render.clean(one['waits_for'])}", *movers]
+    movers = () if one.get("at_work") else one.get("movers", ())
+    return [
+        f"{where}: {render.clean(render.stands(one))}",
+        *(f"  {render.clean(mover)}" for mover in movers),
+    ]
 
 
 async def dispatches(options: argparse.Namespace, arca: ArcaClient) -> int:
@@ -165,7 +173,9 @@ def _text(file: str) -> str:
 
 
 def _lines(run: Mapping[str, Any]) -> list[str]:
-    lines = [f"{run.get('workflow_id', '')} ({run['run_id']}): {run['status']}"]
+    problems = sum("error" in step for step in run["steps"])
+    status = render.standing({"status": run["status"], "problems": problems})
+    lines = [f"{run.get('workflow_id', '')} ({run['run_id']}): {status}"]
     if run.get("pause_reason"):
         lines.append(f"  waits for: {render.clean(run['pause_reason'])}")
     for step in run["steps"]:

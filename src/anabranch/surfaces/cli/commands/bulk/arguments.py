@@ -50,4 +50,5 @@ def _filter(which: argparse._ActionsContainer) -> None:
     c.labels(which, "with a label")
     which.add_argument("--name", metavar="NAME", help="of this definition")
     which.add_argument("--dialect", metavar="DIALECT", help="such as noetl")
+    c.search(which)
     which.add_argument("--prefix", default="", metavar="ID", help="whose id starts with this")

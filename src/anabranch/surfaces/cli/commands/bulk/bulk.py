@@ -8,8 +8,8 @@ import time
 import msgspec
 from msgspec.structs import replace
 
+from anabranch.ages import age_ms
 from anabranch.operations.runs.bulk import Bulk, BulkReport
-from anabranch.operations.runs.purge import age_ms
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.backend.factory import open_backend

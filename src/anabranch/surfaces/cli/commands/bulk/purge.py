@@ -23,7 +23,8 @@ async def purge(options: argparse.Namespace, settings: Settings) -> int:
         print(render.json_line({**fields, "dry_run": options.dry_run}))
         return 0
     verb = "would delete" if options.dry_run else "deleted"
-    print(f"{verb} {gone.runs:,} runs and {gone.payloads:,} payloads ({gone.bytes:,} bytes)")
+    what = f"{render.counted(gone.runs, 'run')} and {render.counted(gone.payloads, 'payload')}"
+    print(f"{verb} {what} ({gone.bytes:,} bytes)")
     if not options.dry_run:
         _print_space(gone.space)
     return 0

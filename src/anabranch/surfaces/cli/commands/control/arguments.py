@@ -1,7 +1,8 @@
-"""The grammar of what people say to a run: `pause`, `cancel`, `patch`, `loop`, `decide`."""
+"""The grammar of what people say to a run: `pause`, `patch`, `retry`, `decide` and others."""
 
 from __future__ import annotations
 
+import argparse
 from typing import get_args
 
 from anabranch.literals import Reducer
@@ -48,6 +49,41 @@ def add_loop(verbs: c.Verbs) -> None:
     )
     change.add_argument("--stop", action="store_true", help="start no more items")
     c.options(parser, "--reason", "--actor")
+
+
+def add_signal(verbs: c.Verbs) -> None:
+    parser = c.verb(verbs, "signal", "Send a signal: a wait takes it, or the run keeps it for one.")
+    c.run(parser)
+    parser.add_argument("name", metavar="NAME", help="the name that a wait of the definition has")
+    parser.add_argument("payload", nargs="?", metavar="JSON", help="what the signal says")
+    parser.add_argument(
+        "--ttl", metavar="TIME", help="how long the run keeps it: 90s, 1h; default: until it ends"
+    )
+    parser.add_argument("--id", default="", metavar="ID", help="sent again, it is the same signal")
+    c.options(parser, "--actor")
+
+
+def add_retry(verbs: c.Verbs) -> None:
+    parser = c.verb(verbs, "retry", "Try a step now that waits for its next try.")
+    c.run(parser)
+    _step_run(parser)
+    c.options(parser, "--reason", "--actor")
+
+
+def add_skip(verbs: c.Verbs) -> None:
+    text = "End a run of a step without its work: as skipped, or as done with a given result."
+    parser = c.verb(verbs, "skip", text)
+    c.run(parser)
+    _step_run(parser)
+    said = "the result in the place of its own: the step counts as done (JSON, or text)"
+    parser.add_argument("--result", metavar="JSON", help=said)
+    c.options(parser, "--reason", "--actor")
+
+
+def _step_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("step", metavar="STEP", help="the name of the step")
+    said = "only this run of the step, where several are unfinished"
+    parser.add_argument("--token", type=c.natural, metavar="N", help=said)
 
 
 def add_decide(verbs: c.Verbs) -> None:

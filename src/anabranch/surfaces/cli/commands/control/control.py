@@ -1,12 +1,15 @@
-"""`pause`, `cancel`, `patch`, `loop`, `decide`: said to the engine on the store, or recorded."""
+"""What people say to a run, said to the engine on the store, or recorded where none runs."""
 
 from __future__ import annotations
 
 import argparse
 
+import msgspec
+
 from anabranch.errors import Refused
 from anabranch.kernel import stimuli as s
-from anabranch.operations.runs.verbs import decision, patches
+from anabranch.operations.runs.signals import signal as signal_of
+from anabranch.operations.runs.verbs import decision, patches, skipping
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
@@ -36,6 +39,17 @@ async def loop(options: argparse.Namespace, settings: Settings) -> int:
     return await _say(options, settings, said)
 
 
+async def retry(options: argparse.Namespace, settings: Settings) -> int:
+    said = s.RetryNow(options.step, options.token or 0, who(options), options.reason)
+    return await _say(options, settings, said)
+
+
+async def skip(options: argparse.Namespace, settings: Settings) -> int:
+    result = msgspec.UNSET if options.result is None else values.value(options.result)
+    said = skipping(options.step, options.token or 0, who(options), options.reason, result)
+    return await _say(options, settings, said)
+
+
 async def decide(options: argparse.Namespace, settings: Settings) -> int:
     given = values.evidence(options.evidence)
     said = decision(
@@ -57,6 +71,27 @@ async def decide(options: argparse.Namespace, settings: Settings) -> int:
                 hint = "a token of one of these names can (ANABRANCH_TOKEN or --token-file)"
             raise Refused(f"{refusal.message}; {hint}", code=refusal.code) from None
     return _report(options, told)
+
+
+async def signal(options: argparse.Namespace, settings: Settings) -> int:
+    given = values.payload(options.payload)
+    said = signal_of(
+        options.name, given, actor=who(options), ttl=options.ttl, id=options.id.strip()
+    )
+    async with open_backend(options, settings) as at:
+        sent, how = await at.runs.signal(options.run, said)
+    fields = msgspec.to_builtins(sent)
+    fields |= {"verb": options.verb, "taken": how, "status": fields.pop("status")}
+    became = {
+        "taken": "a wait has taken it",
+        "kept": "no wait takes it yet: the run keeps it for one",
+        "expired": "it was sent before, and has expired",
+        "dropped": "it was sent before, and the run ended without it",
+    }[sent.signal]
+    lines = [f"signal {sent.name}: {became}; run {sent.run} is {sent.status}"]
+    if how == "recorded" and sent.status == "running":
+        lines.append(f"no engine is running: `anabranch resume {sent.run}` goes on with it")
+    return render.tell(options, fields, "\n".join(lines))
 
 
 async def resume(options: argparse.Namespace, settings: Settings) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 from anabranch.literals import ItemState, RunStatus
+from anabranch.operations.logs.log_lines import LEVELS
+from anabranch.operations.overview.windows import DEFAULT_WINDOW, WINDOWS
 from anabranch.surfaces.cli.commands import common as c
 
 
@@ -19,7 +21,7 @@ def add_check(verbs: c.Verbs) -> None:
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
     c.options(parser, "--rules")
     c.registry(parser, "only this one of the registry")
-    c.options(parser, "--tools", "--catalog")
+    c.options(parser, "--tools", "--pool", "--catalog")
 
 
 def add_registry(verbs: c.Verbs) -> None:
@@ -61,8 +63,17 @@ def add_runs(verbs: c.Verbs) -> None:
         help=f"only these (repeatable): {', '.join(get_args(RunStatus))}",
     )
     parser.add_argument("--name", help="only runs of the definition with this name")
+    c.search(parser)
     c.labels(parser, "only runs with this label (repeatable)")
     c.count(parser, "--limit", 20, "at most so many")
+
+
+def add_overview(verbs: c.Verbs) -> None:
+    text = "Show runs over time and by definition, what waits longest, and pools."
+    parser = c.verb(verbs, "overview", text)
+    parser.add_argument(
+        "--window", choices=tuple(WINDOWS), default=DEFAULT_WINDOW, help=f"({DEFAULT_WINDOW})"
+    )
 
 
 def add_show(verbs: c.Verbs) -> None:
@@ -90,6 +101,24 @@ def add_events(verbs: c.Verbs) -> None:
     )
 
 
+def add_logs(verbs: c.Verbs) -> None:
+    parser = c.verb(verbs, "logs", "Show what work printed.")
+    c.run(parser)
+    parser.add_argument("step", nargs="?", metavar="STEP", help="only what this step printed")
+    parser.add_argument(
+        "--attempt",
+        type=c.natural,
+        default=None,
+        metavar="N",
+        help="only attempts with this number",
+    )
+    parser.add_argument(
+        "--level", choices=LEVELS, metavar="L", help=f"only this or higher: {', '.join(LEVELS)}"
+    )
+    parser.add_argument("--search", default="", metavar="TEXT", help="only lines with this in them")
+    parser.add_argument("--follow", action="store_true", help="go on until the run has finished")
+
+
 def add_get(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "get", "Print what a reference leads to, as JSON.")
     parser.add_argument(
@@ -97,6 +126,12 @@ def add_get(verbs: c.Verbs) -> None:
     )
     c.count(parser, "--offset", 0, "of a loop: start with item N")
     c.count(parser, "--limit", 1000, "of a loop: a page")
+
+
+def add_limits(verbs: c.Verbs) -> None:
+    text = "List the limits across runs: who holds a place, and who waits for one."
+    parser = c.verb(verbs, "limits", text)
+    parser.add_argument("key", nargs="?", metavar="KEY", help="list the runs under this key")
 
 
 def add_explain(verbs: c.Verbs) -> None:

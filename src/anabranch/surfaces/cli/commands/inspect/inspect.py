@@ -15,6 +15,7 @@ from anabranch.dialects.port import ToolSignature
 from anabranch.errors import AnabranchError, InputError
 from anabranch.net.problems import Position, Problem
 from anabranch.operations.definitions.prepare import prepare, replace_text
+from anabranch.operations.overview.search import checked_search
 from anabranch.operations.participants import BookCheck
 from anabranch.operations.read.event_view import EventRecord
 from anabranch.operations.read.items import ItemFilter
@@ -30,6 +31,7 @@ from anabranch.surfaces.cli.commands.run.orchestrations import one_of_several
 from anabranch.surfaces.cli.output import render
 from anabranch.work.kinds.callables import default_toolbox
 
+REASON_SHOWN = 80
 DEFINITIONS = (".yaml", ".yml", ".json")
 
 
@@ -181,6 +183,7 @@ async def runs(options: argparse.Namespace, settings: Settings) -> int:
         statuses=options.status,
         name=options.name,
         labels=values.labels(options.label),
+        search=checked_search(options.search),
         limit=options.limit,
     )
     async with open_backend(options, settings) as at:
@@ -190,23 +193,30 @@ async def runs(options: argparse.Namespace, settings: Settings) -> int:
         return 0
     rows = [
         (run["run"], run["name"], _status(run), f"{render.ago(run['created_at'])} ago",
-         render.duration((run["updated_at"] - run["created_at"]) / 1000), _labels(run))
+         _took(run), _labels(run), render.short(run["reason"], REASON_SHOWN))
         for run in found
     ]  # fmt: skip
-    head = ("RUN", "NAME", "STATUS", "STARTED", "TOOK", "LABELS")
+    head = ("RUN", "NAME", "STATUS", "STARTED", "TOOK", "LABELS", "REASON")
     print("\n".join(render.table(rows, head)) if rows else "no runs")
     for run in found:
         if run["missing"]:
             print(f"{run['run']} is left as it is: {render.clean('; '.join(run['missing']))}")
+        if run.get("queued"):
+            print(f"{run['run']} waits for a place: {render.clean(run['queued'])}")
     return 0
 
 
 def _status(run: dict[str, Any]) -> str:
     """What is damaged has no status that could be trusted; `explain` says what is wrong."""
     status = "damaged" if run.get("damage") else str(run["status"])
-    count = run["problems"]
-    problems = f", {count} problem{'s' if count > 1 else ''}" if count else ""
-    return status + problems + (", left as it is" if run["missing"] else "")
+    standing = render.standing({**run, "status": status})
+    return standing + (", left as it is" if run["missing"] else "")
+
+
+def _took(run: dict[str, Any]) -> str:
+    """Of one that goes on nobody knows yet."""
+    lasted = run["updated_at"] - run["created_at"]
+    return render.duration(lasted / 1000) if run["finished"] else "-"
 
 
 def _labels(run: dict[str, Any]) -> str:
@@ -224,9 +234,7 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
     if options.json:
         print(render.json_line(shown))
         return 0
-    end = shown["finished_at"] or shown["updated_at"]
-    seconds = (end - shown["created_at"]) / 1000
-    lines = render.summary(shown, seconds, colour=render.wants_colour())
+    lines = render.summary(shown, colour=render.wants_colour())
     lines.append(f"  started {render.instant(shown['created_at'])}, {shown['events']} events")
     for key in ("origin", "parent"):
         if shown[key]:
@@ -235,13 +243,12 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
         lines.append(f"  number in queries: {shown['execution_number']}")
     lines += [f"  input {k}: {render.short(v)}" for k, v in shown["input"].items()]
     lines += [f"  context {k}: {render.short(v)}" for k, v in shown["context"].items()]
-    for failure in shown["failures"]:
-        why = render.clean(failure["message"])
-        lines.append(f"  failed: {failure['step']}: {failure['kind']}: {why}")
+    lines += render.failure_lines(shown)
     for step, places in shown.get("redacted", {}).items():
         lines.append(f"  redacted: {step}: {places} with stars in the place of a secret")
     lines += render.loop_lines(shown["loops"])
     lines += render.waiting_lines(shown["waiting"])
+    lines += render.signal_lines(shown.get("signals", ()))
     print("\n".join(lines))
     return 0
 
@@ -261,8 +268,12 @@ async def _show_items(options: argparse.Namespace, settings: Settings) -> int:
 async def explain(options: argparse.Namespace, settings: Settings) -> int:
     async with open_backend(options, settings) as at:
         told = await at.runs.explain(options.run)
-    lines = [f"{told['name']} ({told['run']}): {told['status']}"]
+    lines = [f"{told['name']} ({told['run']}): {render.standing(told)}"]
+    lines += render.schedule_lines(told.get("schedule"))
     lines += render.waiting_lines(told["waiting"]) or ["  nothing is unfinished"]
+    if told["went_wrong"]:
+        lines.append(f"  went wrong: {render.clean(told['went_wrong'])}")
+    lines += render.signal_lines(told.get("signals", ()))
     if told["waiting"] and told["engine"] is None:
         lines.append(f"  no engine runs on this store: `anabranch resume {told['run']}` starts one")
     return render.tell(options, told, "\n".join(lines))

@@ -41,8 +41,7 @@ def _from_chain(parser: argparse.ArgumentParser) -> None:
 def add_resume(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "resume", "Go on with a run (or all) after a stop, a crash or a pause.")
     c.run(parser, nargs="?")
-    c.options(parser, "--rpc", "--tools", "--actor", "--catalog")
-    c.options(parser, "--participants", "--no-inline", "--inline-user")
+    c.options(parser, "--rpc", "--actor", *c.SURROUNDINGS)
     c.watching(parser)
 
 
@@ -52,6 +51,8 @@ def add_redrive(verbs: c.Verbs) -> None:
     c.run(parser)
     said = "show what would run again, why, and what would be reused; start nothing"
     parser.add_argument("--dry-run", action="store_true", help=said)
+    said = "run this step and what depends on it again as well, however they ended"
+    parser.add_argument("--from", dest="from_step", default="", metavar="STEP", help=said)
     c.options(parser, *c.SURROUNDINGS)
     c.watching(parser)
 

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,12 +14,12 @@ from anabranch.net.problems import Problem
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.backend.port import Row
 from anabranch.surfaces.cli.output import render
-from anabranch.surfaces.cli.output.exit_codes import exit_code, problem_lines
+from anabranch.surfaces.cli.output.exit_codes import exit_code, problem_lines, unhandled
 from anabranch.surfaces.cli.output.live import Screen, until_interrupted
 
 #: What `run --json` prints, of all that is known about a run.
 SUMMARY = ("run", "name", "dialect", "status", "result", "steps", "joins", "problem", "problems",
-           "failures", "session", "joins_dropped")  # fmt: skip
+           "tolerated", "handled", "failures", "session", "joins_dropped")  # fmt: skip
 LEFT = ("waiting", "paused")
 
 
@@ -30,7 +29,6 @@ class FollowedRun:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.interrupted = asyncio.Event()
-        self._began = time.monotonic()
         self._screen: Screen | None = None
 
     # -- what differs ------------------------------------------------------------------------
@@ -40,7 +38,8 @@ class FollowedRun:
         raise NotImplementedError
 
     async def _shown(self, run: str) -> Row:
-        """The fields of the summary, and what it waits for as `waiting` where it is left so."""
+        """The fields of the summary, when it began and ended, and what it waits for as `waiting`
+        where it is left so."""
         raise NotImplementedError
 
     async def _leave(self, run: str) -> int:
@@ -76,12 +75,13 @@ class FollowedRun:
         return asyncio.get_running_loop().create_task(self._screen.run())
 
     def print_summary(self, shown: Row) -> None:
-        summary = {key: shown[key] for key in SUMMARY if key in shown}
         if self.options.json:
-            print(render.json_line(summary))
+            print(render.json_line({key: shown[key] for key in SUMMARY if key in shown}))
             return
-        seconds = time.monotonic() - self._began
-        print("\n".join(render.summary(summary, seconds, colour=render.wants_colour())))
+        lines = render.summary(shown, colour=render.wants_colour())
+        if shown["status"] == "completed" and not unhandled(shown):
+            lines += render.failure_lines(shown)  # those of others are in the reason, or follow
+        print("\n".join(lines))
 
     def report(self, shown: Row) -> int:
         self.print_summary(shown)
@@ -91,7 +91,7 @@ class FollowedRun:
         if status in LEFT:
             self.say(f"run {shown['run']} is left {status}:")
             self.say("\n".join(render.waiting_lines(shown["waiting"])))
-        return exit_code(status, shown["problems"], lenient=self.options.lenient)
+        return exit_code(status, unhandled(shown), lenient=self.options.lenient)
 
 
 def given_input(options: argparse.Namespace) -> dict[str, Any]:

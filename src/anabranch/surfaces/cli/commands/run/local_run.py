@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -25,9 +26,12 @@ from anabranch.surfaces.cli.backend.port import Row
 from anabranch.surfaces.cli.commands.control import control
 from anabranch.surfaces.cli.commands.run.followed_run import LEFT, FollowedRun, given_input, warn
 from anabranch.surfaces.cli.commands.run.orchestrations import definition, session_labels
+from anabranch.surfaces.cli.output import logs
 from anabranch.surfaces.cli.output.exit_codes import EXIT
 from anabranch.surfaces.cli.output.live import SHOW_CURSOR, LiveView
 from anabranch.surfaces.cli.stop_signals import INTERRUPTED
+
+QUEUED_SECONDS = 2.0  # a run that waits longer for a place says so
 
 
 @asynccontextmanager
@@ -40,6 +44,8 @@ async def local_run(
     local = LocalStore(settings, who(options))
     async with local.parts(new=new, workers=False, grace=options.grace) as parts:
         session = LocalRun(options, parts)
+        if settings.pools:
+            logs.tell_of_clusters(session.say)
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
         stop_signals.on_stop(session.interrupt, last_words=f"{cursor}stopped at once")
         yield session
@@ -69,22 +75,38 @@ class LocalRun(FollowedRun):
             await self.parts.open(only=only)
         except StoreInUse as error:
             raise StoreInUse(
-                f"{error.message}. Reading verbs and decide, patch, pause and cancel work beside it"
+                f"{error.message}. Verbs that look at runs, and decide, signal, patch, pause and "
+                "cancel, work beside it"
             ) from None
 
     async def _settled(self, run: str) -> None:
-        self._end = await self.parts.verbs.wait(run, standing=True)
+        ending = asyncio.ensure_future(self.parts.verbs.wait(run, standing=True))
+        try:
+            await asyncio.wait([ending], timeout=QUEUED_SECONDS)
+            if not ending.done() and (said := self.parts.verbs.read.queue_place(run)):
+                self.say(f"run {run} waits for a place: {said}")
+            self._end = await ending
+        finally:
+            ending.cancel()
 
     async def _shown(self, run: str) -> Row:
-        shown = self.parts.verbs.read.summary(run, self._end)
+        shown = self._summary(run)
         if shown["status"] in LEFT:
             shown["waiting"] = self.parts.verbs.read.explain(run)["waiting"]
         return shown
 
+    def _summary(self, run: str) -> Row:
+        """With when it began and ended, as `show` has it."""
+        read = self.parts.verbs.read
+        known = self._end is not None and self._end.run == run
+        state = self._end if known and self._end is not None else read.state_of(read.find(run))
+        ended = state.finished_at or None
+        return {**read.summary(run, state), "created_at": state.started_at, "finished_at": ended}
+
     async def _leave(self, run: str) -> int:
         await self.parts.engine.close(self.options.grace)
         read = self.parts.verbs.read
-        self.print_summary(read.summary(run))
+        self.print_summary(self._summary(run))
         if read.find(run).finished:
             left = "the run has ended"
         elif self.at_servers:
@@ -95,7 +117,8 @@ class LocalRun(FollowedRun):
         return INTERRUPTED
 
     def _new_screen(self, run: str) -> LiveView:
-        return LiveView(self.net(run), lambda: self.parts.engine.state(run))
+        clusters = self.parts.verbs.read.clusters
+        return LiveView(self.net(run), lambda: self.parts.engine.state(run), clusters)
 
     def net(self, run: str) -> Net:
         return self.parts.verbs.read.net(self.parts.verbs.read.find(run))
@@ -146,6 +169,7 @@ async def _start(prepared: Prepared, options: argparse.Namespace, settings: Sett
             step=options.start,
             labels=session_labels(options),
             allow_extra_input=options.allow_extra_input,
+            priority=options.priority,
         )
         note(session.store, who(options), "runs.create", run_id)
         _tell_of_others(session, run_id)
@@ -172,7 +196,7 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     async with local_run(options, settings) as session:
         await session.open(only=())
         origin = session.parts.verbs.read.find(options.run).run
-        run_id = await session.parts.verbs.redrive(origin)
+        run_id = await session.parts.verbs.redrive(origin, from_step=options.from_step)
         note(session.store, who(options), "runs.redrive", origin)
         session.say(f"run {run_id} redrives {origin}")
         return await session.to_its_end(run_id)
@@ -199,7 +223,7 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _resume_all(options: argparse.Namespace, settings: Settings) -> int:
     async with local_run(options, settings) as session:
-        heads = unfinished(session.store)
+        heads = list(unfinished(session.store))
         paused = [head.run for head in heads if head.status == "paused"]
         going = [head for head in heads if head.status != "paused"]
         lacking = await session.missing(going)

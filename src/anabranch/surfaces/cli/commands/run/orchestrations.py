@@ -7,10 +7,8 @@ from pathlib import Path
 
 from anabranch import files
 from anabranch.dialects.source import SourceLimits
-from anabranch.dialects.xrc729.bundle import ADDRESS, HASH
 from anabranch.dialects.xrc729.words import BUDGET, OWNER, SESSION
 from anabranch.errors import InputError
-from anabranch.operations.definitions.bundles import chosen
 from anabranch.operations.definitions.prepare import Prepared, prepare
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
@@ -58,6 +56,8 @@ def in_catalog(target: str, settings: Settings) -> Prepared | None:
 
 def one_of_several(file: str, ostc: str) -> str:
     """The one orchestration that is meant, of a file with several."""
+    from anabranch.operations.definitions.bundles import chosen  # playbooks need none
+
     source = values.source(file)
     if isinstance(source, Path):
         text = files.read_text(source, SourceLimits().bytes_max)
@@ -86,6 +86,8 @@ def _check_registry(options: argparse.Namespace, settings: Settings) -> None:
 
 
 def check_form(flag: str, text: str, digits: int) -> None:
+    from anabranch.dialects.xrc729.bundle import ADDRESS, HASH  # playbooks need none
+
     form = ADDRESS if digits == 40 else HASH
     if not form.fullmatch(text):
         raise InputError(f"{flag} is 0x and {digits} hex digits, not {text!r}", code="usage")

@@ -132,6 +132,8 @@ async def _begun(
         body["start"] = options.start
     if options.run_id:
         body["run"] = options.run_id
+    if options.priority is not None:
+        body["priority"] = options.priority
     if options.allow_extra_input:
         body["allow_extra_input"] = True
     begun = await runs.start(body)
@@ -169,7 +171,7 @@ async def _definition(options: argparse.Namespace, settings: Settings) -> tuple[
 async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     async with http_backend(options, settings) as target:
         watch = RemoteRun(options, target.runs)
-        begun = await target.runs.redrive(options.run)
+        begun = await target.runs.redrive(options.run, options.from_step)
         watch.say(f"run {begun['run']} redrives {begun['origin']}")
         return await watch.to_its_end(begun["run"])
 

@@ -60,6 +60,6 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
         return await _side(settings).redrive(options, settings)
     values.import_tools(options.tools)
     async with open_backend(options, settings) as at:
-        plan = await at.runs.plan_redrive(options.run)
+        plan = await at.runs.plan_redrive(options.run, options.from_step)
     lines = render.redrive_lines(plan)
     return render.tell(options, msgspec.to_builtins(plan), "\n".join(lines))

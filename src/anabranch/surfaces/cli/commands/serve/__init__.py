@@ -1,4 +1,5 @@
-"""`serve`, `dev`, `worker` and `token`: servers, their workers and who may call them.
+"""`serve`, `dev`, `worker`, `workers`, `pools` and `token`: servers, who works for them, who may
+call them.
 
 The server itself is `surfaces/http`.
 """

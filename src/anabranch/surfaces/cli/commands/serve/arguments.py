@@ -1,4 +1,4 @@
-"""The grammar of what belongs to a server: `serve`, `dev`, `worker`, `token`."""
+"""What belongs to a server: `serve`, `dev`, `worker`, `workers`, `pools`, `token`."""
 
 from __future__ import annotations
 
@@ -76,6 +76,19 @@ def add_worker(verbs: c.Verbs) -> None:
         "--lease", type=float, metavar="SECONDS", help="of every job, instead of the definition's"
     )
     c.grace(parser, "how long an orderly stop waits for jobs")
+
+
+def add_pools(verbs: c.Verbs) -> None:
+    text = "Show the pools of a server, or whether the cluster of a pool can be used from here."
+    parser = c.verb(verbs, "pools", text, store=False)
+    parser.add_argument("name", nargs="?", metavar="POOL", help="only this one, with its jobs")
+    c.options(parser, "--pool")
+
+
+def add_workers(verbs: c.Verbs) -> None:
+    text = "Show the workers of a server: where they run, what they do and when they were heard."
+    parser = c.verb(verbs, "workers", text, store=False)
+    parser.add_argument("name", nargs="?", metavar="WORKER", help="only this one, with its jobs")
 
 
 def add_token(verbs: c.Verbs) -> None:

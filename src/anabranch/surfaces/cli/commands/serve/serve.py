@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch.cancel import cancel_and_wait
+from anabranch.dialects.registry import load_languages
 from anabranch.errors import AnabranchError, InputError
+from anabranch.operations.read.on_clusters import named
 from anabranch.settings import Settings
 from anabranch.store.location import shown
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import stop_signals, values
-from anabranch.surfaces.cli.output import render
+from anabranch.surfaces.cli.output import logs, render
+from anabranch.work.registry import make_all
 
 if TYPE_CHECKING:
     from anabranch.surfaces.http.serve import Server
@@ -52,13 +55,16 @@ async def _serve(options: argparse.Namespace, settings: Settings, *, example: bo
     _allow_many_files()
     stopping = asyncio.Event()
     chosen = _settings(options, settings)
+    if chosen.pools:
+        logs.tell_of_clusters()
     server = Server(chosen, grace_seconds=options.grace)
     reloading = _Reloading(server, stopping)
     also = {signal.SIGHUP: reloading.heard} if settings.participants else {}
     stop_signals.on_stop(stopping.set, also=also)
     async with server:
         began = await _load_example(server) if example else ""
-        _spare_the_collector()
+        await asyncio.to_thread(_load_now, server)
+        spare_the_collector()
         _announce(options, chosen, server, began)
         if example and options.browser:
             await asyncio.to_thread(webbrowser.open, server.url)
@@ -68,6 +74,12 @@ async def _serve(options: argparse.Namespace, settings: Settings, *, example: bo
         _say(f"anabranch: {failed}")
         return 1
     return 0
+
+
+def _load_now(server: Server) -> None:
+    """What others load with its first use, so that no request waits for it."""
+    load_languages()
+    make_all(server.parts.performers)
 
 
 class _Reloading:
@@ -89,11 +101,12 @@ class _Reloading:
 
     async def _reload(self) -> None:
         try:
-            await self._server.parts.reload_participants()
+            await self._server.parts.participants.reload()
         except AnabranchError as error:
             _say(f"anabranch: the participants stay as they are: {error.message}")
         else:
-            _say(f"anabranch: {len(self._server.parts.book.names)} participants, read again")
+            names = self._server.parts.participants.book.names
+            _say(f"anabranch: {len(names)} participants, read again")
 
 
 def _is_gone() -> bool:
@@ -108,8 +121,8 @@ def _require_no_server(options: argparse.Namespace, settings: Settings) -> None:
     """Who has a server in the environment may have forgotten it: better to ask than to guess."""
     if settings.server:
         raise InputError(
-            f"{options.verb} makes a server of a store, and ANABRANCH_SERVER names another one: "
-            "say which store with --store, or unset it",
+            f"{options.verb} makes a server of a store, and the setting server (ANABRANCH_SERVER, "
+            "anabranch.toml) names another one: say which store with --store, or unset it",
             code="usage",
         )
 
@@ -148,6 +161,9 @@ def _announce(
         )
         return
     print(f"anabranch serves {shown(settings.store)} at {url}", flush=True)
+    for each in server.parts.clusters:
+        where = named(each.pool.engine, each.pool.shown)
+        print(f"the jobs of pool {each.pool.name} are for {where}: {url}/pools", flush=True)
     if example:
         print(f"an example runs: {url}/runs/{example}")
         if settings.store == DEV_STORE:
@@ -178,9 +194,10 @@ def _allow_many_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _spare_the_collector() -> None:
+def spare_the_collector() -> None:
     """What was loaded to start with stays: looking through it again and again for garbage would
-    hold up every request for some ten milliseconds each time."""
+    hold up every request for some ten milliseconds each time. Runs are no garbage either, so what
+    was made since is looked through less often than usual (`collector`)."""
     gc.collect()
     gc.freeze()
 

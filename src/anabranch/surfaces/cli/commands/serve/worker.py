@@ -12,9 +12,11 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from anabranch import __version__
+from anabranch.errors import InputError
+from anabranch.runtime.jobs.pool_queues import WorkerReport
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import stop_signals, values
 from anabranch.surfaces.cli.backend.identity import token_of
@@ -22,19 +24,23 @@ from anabranch.surfaces.cli.output import render
 from anabranch.work.kinds.callables import default_toolbox
 
 if TYPE_CHECKING:
+    from anabranch.pools.remote.servers import Servers
     from anabranch.surfaces.worker.claimer import Terms
-    from anabranch.surfaces.worker.servers import Servers
     from anabranch.surfaces.worker.worker import Worker
 
 HEALTH_SECONDS = 60.0
 
 
 async def worker(options: argparse.Namespace, settings: Settings) -> int:
+    from anabranch.pools.remote.server_services import ServerServices
+    from anabranch.pools.remote.servers import Servers
+    from anabranch.pools.task_environment import TaskEnvironment
     from anabranch.surfaces.worker.claimer import Terms
-    from anabranch.surfaces.worker.servers import Servers
-    from anabranch.surfaces.worker.task_environment import TaskEnvironment
     from anabranch.surfaces.worker.worker import Worker
 
+    if "=" in options.pool:
+        said = "a worker serves a pool by its name; `serve --pool NAME=URL` gives one to a cluster"
+        raise InputError(said, code="usage")
     values.import_tools(options.tools)
     terms = Terms(
         pool=options.pool,
@@ -48,8 +54,8 @@ async def worker(options: argparse.Namespace, settings: Settings) -> int:
     given = settings.server.replace(",", " ").split()
     found = Servers(given, token_of(settings), name, discover=options.discover)
     async with found as servers:
-        environment = TaskEnvironment(servers, settings, default_toolbox)
-        made = Worker(servers, environment, terms)
+        environment = TaskEnvironment(ServerServices(servers), settings, default_toolbox)
+        made = Worker(servers, environment, replace(terms, about=_about(terms, environment.kinds)))
         voice = WorkerOutput(made, servers, terms, lines=options.json)
         try:
             with voice:
@@ -58,6 +64,17 @@ async def worker(options: argparse.Namespace, settings: Settings) -> int:
             await environment.close()
     voice.say("ended", f"worker {name} ends: {voice.counts()}")
     return 0
+
+
+def _about(terms: Terms, kinds: list[str]) -> WorkerReport:
+    """What servers tell people of this worker."""
+    return WorkerReport(
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        version=__version__,
+        places=terms.concurrency,
+        kinds=kinds,
+    )
 
 
 class WorkerOutput:

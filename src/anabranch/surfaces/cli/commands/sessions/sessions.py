@@ -15,7 +15,9 @@ from anabranch.surfaces.cli.backend.factory import open_backend
 from anabranch.surfaces.cli.backend.port import SessionBackend
 from anabranch.surfaces.cli.output import render
 
-COLUMNS = ("pid", "parentPid", "step", "status", "joinGroupId", "joinFromGroupId")
+COLUMNS = ("pid", "parentPid", "step", "status", "outcome", "joinGroupId", "joinFromGroupId",
+           "error")  # fmt: skip
+CELL_LETTERS = 100
 
 
 async def session(options: argparse.Namespace, settings: Settings) -> int:
@@ -64,10 +66,13 @@ async def _wakeable(options: argparse.Namespace, sessions: SessionBackend) -> in
 
 
 def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
-    columns, head = [*COLUMNS], ["PID", "PARENT", "STEP", "STATUS", "GROUP", "TAKES FROM"]
+    columns, head = (
+        [*COLUMNS],
+        ["PID", "PARENT", "STEP", "STATUS", "OUTCOME", "GROUP", "TAKES FROM", "ERROR"],
+    )
     if len({row["owner"] for row in rows}) > 1:  # two owners may both have a session 1
         columns, head = ["owner", *columns], ["OWNER", *head]
-    cells = [[str(row[column]) for column in columns] for row in rows]
+    cells = [[render.short(row[column], CELL_LETTERS) for column in columns] for row in rows]
     return render.tell_rows(options, rows, cells, head, "no sessions")
 
 

@@ -33,6 +33,21 @@ def add_store(verbs: c.Verbs) -> None:
         c.options(one, "--actor")
 
 
+def add_export(verbs: c.Verbs) -> None:
+    text = "Write runs that have ended to a file, with their definitions and payloads."
+    parser = c.verb(verbs, "export", text, local=LOCAL)
+    c.run(parser, nargs="+")
+    parser.add_argument("--file", metavar="F", help="write this file (default: standard output)")
+
+
+def add_import(verbs: c.Verbs) -> None:
+    text = "Take the runs of an exported file into a store that no engine owns."
+    parser = c.verb(verbs, "import", text, local=LOCAL)
+    parser.add_argument("file", metavar="FILE", help="what `anabranch export` wrote")
+    parser.add_argument("--dry-run", action="store_true", help="only check the file")
+    c.options(parser, "--actor")
+
+
 def _add_copy(actions: c.Verbs) -> argparse.ArgumentParser:
     text = "Copy all of a store that no engine uses to another one, of the same kind or not."
     copy = c.action(actions, "copy", text, store=False, local=LOCAL)

@@ -32,8 +32,9 @@ DAMAGED = 1
 async def store(options: argparse.Namespace, settings: Settings) -> int:
     if settings.server and options.action != "copy":  # that names both of its stores
         raise InputError(
-            f"store {options.action} works on a store itself, and ANABRANCH_SERVER names a "
-            "server: say which store with --store, or unset it",
+            f"store {options.action} works on a store itself, and the setting server "
+            "(ANABRANCH_SERVER, anabranch.toml) names a server: say which store with --store, or "
+            "unset it",
             code="usage",
         )
     return await ACTIONS[options.action](options, settings)
@@ -134,10 +135,16 @@ def _print_report(report: StoreReport) -> None:
     if report.problems_not_listed:
         print(f"and {report.problems_not_listed:,} more")
     count = len(report.problems) + report.problems_not_listed
-    verdict = "sound" if report.sound else f"{count:,} problems"
-    looked = f"{report.runs:,} runs, {report.events:,} events, {report.payloads:,} payloads"
-    looked += f", {report.streams:,} streams" if report.streams else ""
-    print(f"{report.store}: {verdict} ({looked}, {report.definitions:,} definitions)")
+    verdict = "sound" if report.sound else render.counted(count, "problem")
+    looked = [
+        render.counted(report.runs, "run"),
+        render.counted(report.events, "event"),
+        render.counted(report.payloads, "payload"),
+        render.counted(report.streams, "stream") if report.streams else "",
+        render.counted(report.records, "record") if report.records else "",
+        render.counted(report.definitions, "definition"),
+    ]
+    print(f"{report.store}: {verdict} ({', '.join(filter(None, looked))})")
     _say_notes(report.notes)
 
 
@@ -145,7 +152,7 @@ def _holds(made: Copy) -> str:
     last = "no change yet"
     if made.last_change_at is not None:
         last = f"last change {render.instant(made.last_change_at)}"
-    return f"{made.runs:,} runs, {made.bytes:,} bytes, {last}"
+    return f"{render.counted(made.runs, 'run')}, {made.bytes:,} bytes, {last}"
 
 
 def _say_notes(notes: list[str]) -> None:

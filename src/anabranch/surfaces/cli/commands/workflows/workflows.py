@@ -49,7 +49,7 @@ def _fate(dispatch: Dispatch) -> str:
     if dispatch.late_at:
         return "late"
     if dispatch.outcome != "negative":
-        return ""
+        return render.short(dispatch.reason, REASON_LETTERS)
     said = dispatch.record.response
     if not is_negative(said):
         return dispatch.reason or "no score"
@@ -132,6 +132,7 @@ async def _dry_run(options: argparse.Namespace, templates: TemplateBackend) -> i
     return 0
 
 
+REASON_LETTERS = 60
 _TEMPLATE_VERBS = {
     "put": _put,
     "list": _list,
