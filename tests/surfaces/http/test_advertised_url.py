@@ -9,7 +9,8 @@ from aiohttp import ClientSession
 
 from anabranch.errors import InputError
 from anabranch.settings import Settings
-from anabranch.surfaces.http.serve import Server, bind
+from anabranch.surfaces.http.serve import Server
+from anabranch.surfaces.http.sockets import bind
 
 from .support import run
 

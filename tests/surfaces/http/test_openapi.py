@@ -156,7 +156,7 @@ class Background:
 
     def __enter__(self) -> Background:
         self._thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(HANG_SECONDS)
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -173,6 +173,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
 #: What would wait for a long time.
 LEFT_OUT = {
     f"{API}/runs/{{run}}/events/stream",
+    f"{API}/runs/{{run}}/logs/stream",
     f"{API}/pools/{{pool}}/claim",
     f"{API}/pools/{{pool}}/wait",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,7 +15,7 @@ from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.http.guard.browser_sessions import BrowserSessions
 from anabranch.surfaces.http.guard.idempotency import REPLAYED
 
-from .support import HELLO, Client, gated, run, served, toolbox
+from .support import HELLO, Client, gated, playbook, run, served, step, toolbox
 
 KEYS = 6
 
@@ -116,5 +117,60 @@ def test_a_wait_of_no_seconds_says_at_either_server_whether_a_run_is_settled(pos
                     for standing in ("", "&standing=true")
                 ]
                 assert told == [True, True, False, True]
+
+    run(work())
+
+
+WAITS = playbook(
+    step("wait", "wait", "done", event="go"),
+    step("done", result="{{ wait.payload }}"),
+    name="waits",
+)
+
+
+def test_a_signal_sent_to_any_server_reaches_the_run(postgres: str) -> None:
+    async def work() -> None:
+        async with two(postgres) as both:
+            for n in range(KEYS):
+                begun = await both[0].start(WAITS)
+                sender = both[n % 2]
+                headers = {"Idempotency-Key": f"signal-{n}"}
+                body = {"payload": n}
+                replies = [
+                    await sender.post(f"/runs/{begun}/signals/go", body, headers=headers),
+                    await both[1 - n % 2].post(f"/runs/{begun}/signals/go", body, headers=headers),
+                ]
+                assert [one.status for one in replies] == [200, 200], replies
+                assert await sender.ended(begun) == "completed"
+                shown = (await sender.get(f"/runs/{begun}")).json
+                assert shown["result"] == n
+                kinds = [
+                    one["kind"]
+                    for one in (await both[0].get(f"/runs/{begun}/events")).json["items"]
+                ]
+                assert kinds.count("signal.received") == kinds.count("signal.taken") == 1
+
+    run(work())
+
+
+def test_each_run_that_finishes_at_either_server_begins_one_run(postgres: str) -> None:
+    async def work() -> None:
+        async with two(postgres) as both:
+            definitions = [playbook(step("only"), name=name) for name in ("first", "second")]
+            drafts = [
+                {"definition": json.dumps(one), "path": one["metadata"]["name"]}
+                for one in definitions
+            ]
+            assert (await both[0].post("/catalog", {"definitions": drafts})).status < 300
+            trigger = {"name": "then", "after": {"definition": "first"}, "path": "second"}
+            assert (await both[1].post("/triggers", trigger)).status == 201
+            begun = [await both[n % 2].start(definitions[0]) for n in range(4 * KEYS)]
+            wanted = HeadFilter(labels={"trigger": "then"}, limit=1000)
+            while len(both[0].parts.store.heads(wanted)) < len(begun):
+                await asyncio.sleep(0.05)
+            for each in both:  # whatever either has yet to look at
+                await each.parts.triggering.dispatcher.round()
+            followed = [head.labels["trigger_run"] for head in both[0].parts.store.heads(wanted)]
+            assert sorted(followed) == sorted(begun)
 
     run(work())

@@ -7,32 +7,34 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from aiohttp import ClientSession, web
 
 from anabranch import app
+from anabranch.pools.remote.server_services import ServerServices
+from anabranch.pools.remote.servers import Servers
+from anabranch.pools.task_environment import TaskEnvironment
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
 from anabranch.surfaces.http.app import make_application
 from anabranch.surfaces.worker.claimer import Terms
-from anabranch.surfaces.worker.servers import Servers
-from anabranch.surfaces.worker.task_environment import TaskEnvironment
 from anabranch.surfaces.worker.worker import Worker
 from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
 
 SECONDS = HANG_SECONDS
+T = TypeVar("T")
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
+def run(work: Coroutine[Any, Any, T]) -> T:
+    async def limited() -> T:
         async with asyncio.timeout(SECONDS):
-            await work
+            return await work
 
-    asyncio.run(limited())
+    return asyncio.run(limited())
 
 
 async def until(fits: Callable[[], bool], seconds: float = HANG_SECONDS) -> None:
@@ -152,7 +154,7 @@ async def working(
     """A worker in this process, as long as the block lasts."""
     settings = terms.pop("settings", None) or Settings()
     async with Servers(urls, worker=terms.pop("name", "w1")) as servers:
-        environment = TaskEnvironment(servers, settings, toolbox or Toolbox())
+        environment = TaskEnvironment(ServerServices(servers), settings, toolbox or Toolbox())
         chosen = Terms(**{"pool": pool, "grace_seconds": 1.0, **terms})
         worker = Worker(servers, environment, chosen)
         day = asyncio.ensure_future(worker.run())

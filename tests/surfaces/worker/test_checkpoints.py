@@ -11,8 +11,9 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel.state import State
-from anabranch.surfaces.worker import job_runner, server_client
-from anabranch.surfaces.worker import task_environment as benches
+from anabranch.pools import task_environment as benches
+from anabranch.pools.remote import server_client
+from anabranch.surfaces.worker import job_runner
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.loops import checkpoints
 from operations.workers.test_claims import events_of

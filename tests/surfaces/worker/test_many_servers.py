@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.surfaces.worker import server_client, servers
+from anabranch.pools.remote import server_client, servers
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.port import Task
 

@@ -12,7 +12,8 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.operations.workers import cancel_watch
-from anabranch.surfaces.worker import server_client
+from anabranch.pools.remote import server_client
+from hangs import PATIENCE
 from operations.workers.test_claims import events_of
 
 from .proxy import bad_network
@@ -53,7 +54,7 @@ def test_the_process_of_a_cancelled_job_is_dead_at_once_whatever_the_heartbeat(
             await asyncio.sleep(0.5)  # the watch is on
             start = time.monotonic()
             await server.parts.verbs.send(name, s.Cancel("me", "enough"))
-            await until(lambda: is_gone(file), seconds=150.0)
+            await until(lambda: is_gone(file))
             record_property("seconds_from_cancel_to_death", time.monotonic() - start)
             state = await server.parts.verbs.wait(name)
             assert state.status == "cancelled"
@@ -69,7 +70,7 @@ def test_a_job_that_is_cancelled_before_anybody_watches_it_is_stopped_too(tmp_pa
         async with serving() as server, working(server.url, lease_seconds=LEASE_SECONDS):
             name = await begun(server, file)
             await server.parts.verbs.send(name, s.Cancel())
-            await until(lambda: is_gone(file), seconds=150.0)
+            await until(lambda: is_gone(file))
             assert (await server.parts.verbs.wait(name)).status == "cancelled"
 
     run(scenario())
@@ -91,17 +92,19 @@ def test_of_several_jobs_only_the_cancelled_one_is_stopped(tmp_path: Path) -> No
 
 
 def test_work_whose_time_is_up_is_stopped_on_the_worker_too(tmp_path: Path) -> None:
-    text = SLOW.replace("spec: {pool: gpu}", "spec: {pool: gpu, timeout: 1}")
-
-    async def scenario() -> None:
+    async def began(limit: float) -> bool:
         file = tmp_path / "pid"
+        text = SLOW.replace("spec: {pool: gpu}", f"spec: {{pool: gpu, timeout: {limit}}}")
         async with serving() as server, working(server.url, lease_seconds=LEASE_SECONDS) as worker:
-            name = await begun(server, file, text)
+            name = await server.start(text, file=str(file))
             assert (await server.parts.verbs.wait(name)).status == "failed"
-            await until(lambda: is_gone(file), seconds=150.0)
+            if not file.exists() or not file.read_text().strip():
+                return False  # its time was up before it was at work
+            await until(lambda: is_gone(file))
             await until(lambda: worker.tally.void + worker.tally.handed_back == 1)
+            return True
 
-    run(scenario())
+    assert any(run(began(limit)) for limit in PATIENCE)
 
 
 def test_a_watch_that_is_cut_off_is_taken_up_again(
@@ -121,7 +124,7 @@ def test_a_watch_that_is_cut_off_is_taken_up_again(
                 await asyncio.sleep(0.3)
                 network.cut_all()
             await server.parts.verbs.send(name, s.Cancel())
-            await until(lambda: is_gone(file), seconds=150.0)
+            await until(lambda: is_gone(file))
 
     run(scenario())
 

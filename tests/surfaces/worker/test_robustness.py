@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from anabranch.kernel import events as e
-from anabranch.surfaces.worker import server_client
+from anabranch.pools.remote import server_client
 from anabranch.work.kinds.callables import Toolbox
 from operations.workers.test_claims import events_of
 

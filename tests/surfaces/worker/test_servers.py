@@ -12,12 +12,13 @@ import pytest
 from aiohttp import web
 
 from anabranch.errors import InputError
+from anabranch.pools.remote import server_client
+from anabranch.pools.remote.server_client import RunMoved, ServerAway, ServerRefused
+from anabranch.pools.remote.server_services import ServerServices
+from anabranch.pools.remote.servers import SERVERS_MOST, Servers
+from anabranch.pools.task_environment import TaskEnvironment
 from anabranch.settings import Settings
-from anabranch.surfaces.worker import server_client
 from anabranch.surfaces.worker.claimer import Terms
-from anabranch.surfaces.worker.server_client import RunMoved, ServerAway, ServerRefused
-from anabranch.surfaces.worker.servers import SERVERS_MOST, Servers
-from anabranch.surfaces.worker.task_environment import TaskEnvironment
 from anabranch.surfaces.worker.worker import Worker
 from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
@@ -367,7 +368,7 @@ def test_a_server_that_refuses_the_worker_ends_it_only_when_there_is_no_other(
                 name = await server.start(ONE)
                 await server.parts.verbs.wait(name)
             async with Servers([a.url]) as servers:
-                environment = TaskEnvironment(servers, Settings(), Toolbox())
+                environment = TaskEnvironment(ServerServices(servers), Settings(), Toolbox())
                 with pytest.raises(ServerRefused):
                     await Worker(servers, environment, Terms(pool="gpu")).run()
                 await environment.close()
@@ -381,7 +382,7 @@ def test_a_worker_with_once_ends_also_where_the_claim_is_answered_before_the_lis
     async def scenario() -> None:
         async with serving() as server, Servers([server.url], worker="w") as servers:
             asked = servers._ask
-            environment = TaskEnvironment(servers, Settings(), Toolbox())
+            environment = TaskEnvironment(ServerServices(servers), Settings(), Toolbox())
             worker = Worker(servers, environment, Terms(pool="gpu", once=True))
 
             async def late(client: server_client.ServerClient) -> Any:

@@ -19,7 +19,9 @@ from anabranch.app import Parts
 from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.operations.runs.approvals import Approvals
 from anabranch.settings import Settings
-from anabranch.surfaces.http import openapi, rpc, traces
+from anabranch.surfaces.http import logs, openapi, overview, rpc, traces
+from anabranch.surfaces.http.automation import aliases, hooks, schedules, triggers
+from anabranch.surfaces.http.automation import limits as limits_of_runs
 from anabranch.surfaces.http.guard.idempotency import (
     BATCHER,
     REPEATS,
@@ -28,6 +30,7 @@ from anabranch.surfaces.http.guard.idempotency import (
 )
 from anabranch.surfaces.http.guard.shares import SHARES, Shares
 from anabranch.surfaces.http.io import readers
+from anabranch.surfaces.http.io.ended_runs import EndedRuns
 from anabranch.surfaces.http.io.problems import answer_errors
 from anabranch.surfaces.http.io.request_body import LIMITS, PARSED_AT_ONCE, PARSING, Limits
 from anabranch.surfaces.http.resources import (
@@ -63,7 +66,9 @@ ALL_ROUTES: tuple[Route, ...] = (
     *definitions.ROUTES,
     *start.ROUTES,
     *runs.ROUTES,
+    *overview.ROUTES,
     *events.ROUTES,
+    *logs.ROUTES,
     *loops.ROUTES,
     *decisions.ROUTES,
     *sessions.ROUTES,
@@ -78,6 +83,11 @@ ALL_ROUTES: tuple[Route, ...] = (
     *workers.ROUTES,
     *bulk.ROUTES,
     *webhooks.ROUTES,
+    *schedules.ROUTES,
+    *triggers.ROUTES,
+    *hooks.ROUTES,
+    *aliases.ROUTES,
+    *limits_of_runs.ROUTES,
     *cluster.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
@@ -108,6 +118,7 @@ def make_application(
     app[REPEATS] = IdempotencyKeys(cluster.server if cluster is not None else "")
     app[BATCHER] = batcher or WriteBatcher(parts.store)
     app[PARSING] = asyncio.Semaphore(PARSED_AT_ONCE)
+    app[runs.ENDED_RUNS] = EndedRuns()
     app[openapi.DESCRIBED] = openapi.Described(routes)
     app[definitions.COMPILED] = definitions.Compilations()
     app.cleanup_ctx.extend(
@@ -115,8 +126,17 @@ def make_application(
     )
     app.on_shutdown.append(events.end_streams)
     app.on_shutdown.append(workers.let_go)
-    for route in routes:
+    for route in sorted(routes, key=lambda one: one.path):  # methods of a path are one resource
         app.router.add_route(route.method, route.path, route.handler)
-    for mount in (metrics.mount, health.mount, webhooks.mount, traces.mount, *mounts):
+    for mount in (
+        metrics.mount,
+        health.mount,
+        overview.mount,
+        webhooks.mount,
+        schedules.mount,
+        triggers.mount,
+        traces.mount,
+        *mounts,
+    ):
         mount(app)
     return app

@@ -28,6 +28,7 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
     "template": ("the id of a template; a / in it is written %2F", "cheapest.v1"),
     "fingerprint": ("what a definition is known by", "6f1c0a"),
     "step": ("a step of the definition, or the id of the loop", "each"),
+    "name": ("the name of a signal that the definition waits for", "paid"),
     "gate": ("the id of a gate, or its step", "gate-2"),
     "sha256": ("the hash of a payload, 64 digits 0-9a-f", "0" * 64),
     "token": ("the id of a token", "k3f9x2m7q1ab"),
@@ -38,6 +39,11 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
     "job": ("the id of a job, as it was claimed", "2.0"),
     "attempt": ("the attempt of the job, as it was claimed", "1"),
     "webhook": ("the id of a webhook", "w1"),
+    "schedule": ("the name of a schedule", "nightly"),
+    "trigger": ("the name of a trigger", "paid"),
+    "hook": ("the name of a trigger that is a hook", "paid"),
+    "alias": ("the name of an alias", "prod"),
+    "view": ("the name of a saved view", "Failed today"),
     "delivery": ("the id of a delivery", "d1"),
 }
 

@@ -7,21 +7,24 @@ its scopes, and the OpenAPI document is written from it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from aiohttp import web
 
-from anabranch.app import Parts
 from anabranch.settings import Settings
 
+if TYPE_CHECKING:
+    from anabranch.app import Parts
+
 #: `any` is a token of whatever scope, `open` needs none.
-Scope = Literal["read", "operate", "decide", "work", "admin", "any", "open"]
+Scope = Literal["read", "operate", "decide", "work", "hook", "admin", "any", "open"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 API = "/api/v1"
+HOOKS = "/hooks/"  # what fires triggers; called by programs, as the API is
 
-PARTS = web.AppKey("parts", Parts)
+PARTS: web.AppKey[Parts] = web.AppKey("parts")
 SETTINGS = web.AppKey("settings", Settings)
 #: Who asks: set by the middleware that knows tokens, "local" without one.
 ACTOR = web.RequestKey("actor", str)

@@ -10,7 +10,6 @@ The address is bound before the store is touched: a server that cannot listen mo
 from __future__ import annotations
 
 import asyncio
-import errno
 import ipaddress
 import logging
 import socket
@@ -43,8 +42,10 @@ from anabranch.surfaces.http.guard import (
     origins,
 )
 from anabranch.surfaces.http.guard.shares import SHARES, Shares
-from anabranch.surfaces.loopback import is_loopback, warn_of_loopback
+from anabranch.surfaces.http.sockets import bind, told_if_in_use
+from anabranch.surfaces.loopback import warn_of_loopback
 from anabranch.work.kinds.callables import default_toolbox
+from anabranch.work.network.loopback import is_loopback
 
 log = logging.getLogger("anabranch.http")
 
@@ -160,13 +161,16 @@ class Server:
             ) from None
 
     def _application(self, keeper: auth.Gatekeeper) -> web.Application:
+        until_answered, from_here = connection_limits.in_hand(self.limiter)
+        in_time, let_stream = connection_limits.in_time()
         guards = (
+            until_answered,
             origins.check_site,
             connection_limits.as_it_is,
             audit.keep_trail,  # around the next: a change that somebody may not make is written too
             auth.check_caller,
-            connection_limits.in_hand(self.limiter),  # behind it: no caller keeps others out
-            connection_limits.in_time(),
+            from_here,  # behind it: no caller keeps others out
+            in_time,
         )
         mounts = standard_mounts() if self._mounts is None else self._mounts
         made = app.make_application(
@@ -180,7 +184,7 @@ class Server:
         made[auth.GATEKEEPER], made[origins.POLICY] = keeper, keeper.policy
         self.shares = made[SHARES]
         self.limiter.spare = self.shares.spare
-        made.on_response_prepare.extend([auth.add_headers, connection_limits.let_stream])
+        made.on_response_prepare.extend([auth.add_headers, let_stream])
         return made
 
     async def _listen(self, made: web.Application) -> None:
@@ -199,15 +203,16 @@ class Server:
         self._no_more_errors = descriptors.AcceptErrors().install()
         for one in self._sockets:
             handshake = HANDSHAKE_SECONDS if self._tls else None
-            self._listening.append(
-                await loop.create_server(
-                    factory,
-                    sock=one,
-                    ssl=self._tls,
-                    backlog=descriptors.accepted_at_once(self._files),
-                    ssl_handshake_timeout=handshake,
+            with told_if_in_use(one):
+                self._listening.append(
+                    await loop.create_server(
+                        factory,
+                        sock=one,
+                        ssl=self._tls,
+                        backlog=descriptors.accepted_at_once(self._files),
+                        ssl_handshake_timeout=handshake,
+                    )
                 )
-            )
             one.listen(BACKLOG)  # more may wait than are accepted at once
 
     async def stop(self) -> None:
@@ -290,58 +295,6 @@ def for_others(settings: Settings) -> Settings:
     if settings.http_addresses:
         return settings
     return replace(settings, http_addresses=HTTP_ADDRESSES_FOR_OTHERS)
-
-
-def bind(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host, bound; or an error that says what to change."""
-    try:
-        found = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except (socket.gaierror, UnicodeError, OverflowError):
-        raise InputError(f"there is no address {host!r} to listen on", code="address") from None
-    sockets: list[socket.socket] = []
-    refused: OSError | None = None
-    for family, kind, protocol, _, address in dict.fromkeys(found[:1] if port == 0 else found):
-        try:
-            sockets.append(_bound(family, kind, protocol, address))
-        except OSError as error:
-            refused = error
-            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                break  # a machine without IPv6 has a localhost all the same
-    else:
-        if sockets:
-            return sockets
-    for one in sockets:
-        one.close()
-    assert refused is not None
-    raise _cannot_bind(host, port, refused)
-
-
-def _bound(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
-    made = socket.socket(family, kind, protocol)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(address)
-        made.setblocking(False)
-    except BaseException:
-        made.close()
-        raise
-    return made
-
-
-def _cannot_bind(host: str, port: int, error: OSError) -> InputError:
-    if error.errno == errno.EADDRINUSE:
-        said = f"port {port} of {host} is in use: stop what listens there, or choose another --port"
-    elif error.errno == errno.EACCES:
-        said = f"port {port} may not be used by this user: choose one above 1023 with --port"
-    elif error.errno == errno.EADDRNOTAVAIL:
-        said = f"{host} is no address of this machine: choose another --host"
-    else:
-        said = f"cannot listen on {host} port {port}: {error.strerror}"
-    return InputError(said, code="address")
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:

@@ -25,7 +25,7 @@ from anabranch.surfaces.http.io.request_body import (
     parse,
     read_at_most,
 )
-from anabranch.surfaces.loopback import is_loopback
+from anabranch.work.network.loopback import is_loopback
 
 BODY_SECONDS = 30.0
 DEPTH_MAX = 128

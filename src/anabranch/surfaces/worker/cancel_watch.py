@@ -13,15 +13,15 @@ import logging
 from typing import Any
 
 from anabranch.cancel import cancel_and_wait
-from anabranch.surfaces.http.io.work_shapes import Watched
-from anabranch.surfaces.worker.server_client import (
+from anabranch.pools.remote.server_client import (
     Backoff,
-    Key,
     ServerAway,
     ServerClient,
     ServerRefused,
 )
-from anabranch.surfaces.worker.servers import Servers
+from anabranch.pools.remote.servers import Servers
+from anabranch.pools.services import Key
+from anabranch.surfaces.http.io.work_shapes import Watched
 
 log = logging.getLogger("anabranch.worker")
 

@@ -18,17 +18,18 @@ import msgspec
 
 from anabranch.cancel import cancel_and_wait
 from anabranch.operations.workers.claims import Claimed
-from anabranch.runtime.jobs.wire import ClaimedJob
-from anabranch.surfaces.http.io.work_shapes import WaitingJobs
-from anabranch.surfaces.worker.job_runner import RELEASE_SECONDS
-from anabranch.surfaces.worker.room import Room
-from anabranch.surfaces.worker.server_client import (
+from anabranch.pools.remote.server_client import (
     Backoff,
     ServerAway,
     ServerClient,
     ServerRefused,
     until_heard,
 )
+from anabranch.runtime.jobs.pool_queues import WorkerReport
+from anabranch.runtime.jobs.wire import ClaimedJob
+from anabranch.surfaces.http.io.work_shapes import WaitingJobs
+from anabranch.surfaces.worker.job_runner import RELEASE_SECONDS
+from anabranch.surfaces.worker.room import Room
 
 T = TypeVar("T")
 WAIT_SECONDS = 20.0  # of one claim, or of one question whether there is a job
@@ -44,6 +45,7 @@ class Terms(msgspec.Struct, frozen=True):
     lease_seconds: float | None = None  # None is what the definition says
     once: bool = False  # end when nothing waits any more
     grace_seconds: float = 10.0
+    about: WorkerReport | None = None  # what servers tell people of this worker
 
 
 class Claimer:
@@ -63,6 +65,7 @@ class Claimer:
     ) -> None:
         self.client = client
         self._terms = terms
+        self._about = msgspec.to_builtins(terms.about)
         self._room = room
         self._begin = begin
         self._alone = alone
@@ -147,6 +150,7 @@ class Claimer:
             "wait_seconds": WAIT_SECONDS if waits else 0,
             "lease_seconds": self._terms.lease_seconds,
             "claim": claim,
+            "about": self._about,
         }
         seconds = CLAIM_SECONDS + (WAIT_SECONDS if alone else 0)
         if alone:
@@ -182,7 +186,11 @@ class Claimer:
         """Returns when a job of the pool waits at the server."""
         self._room.leave(self)
         await asyncio.sleep(AGAIN_SECONDS)
-        body = {"worker": self.client.worker, "wait_seconds": WAIT_SECONDS}
+        body = {
+            "worker": self.client.worker,
+            "wait_seconds": WAIT_SECONDS,
+            "about": self._about,
+        }
         path, seconds = self._pool("wait"), WAIT_SECONDS + CLAIM_SECONDS
         while not self._alone():  # or else the claim waits
             found = await self.client.json(WaitingJobs, "POST", path, body, seconds=seconds)

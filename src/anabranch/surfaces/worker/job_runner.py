@@ -16,14 +16,16 @@ from typing import Any, Literal
 import msgspec
 
 from anabranch.cancel import cancel_and_wait
-from anabranch.kernel.values import Answer, failed
+from anabranch.kernel.values import failed
 from anabranch.operations.workers.cancel_watch import CANCELLED
 from anabranch.operations.workers.worker_api import Beat
+from anabranch.pools.answers import JobAnswer, worded
+from anabranch.pools.remote.server_client import ServerAway, ServerRefused, until_heard
+from anabranch.pools.remote.servers import Servers
+from anabranch.pools.task_environment import TaskEnvironment
 from anabranch.runtime.jobs.wire import ClaimedJob
 from anabranch.surfaces.worker.cancel_watch import CancelPoller
-from anabranch.surfaces.worker.server_client import ServerAway, ServerRefused, until_heard
-from anabranch.surfaces.worker.servers import Servers
-from anabranch.surfaces.worker.task_environment import JobAnswer, TaskEnvironment
+from anabranch.surfaces.worker.log_sender import LogSender
 from anabranch.work.port import Parked
 
 log = logging.getLogger("anabranch.worker")
@@ -54,17 +56,19 @@ class JobRunner:
         environment: TaskEnvironment,
         watch: CancelPoller,
         tally: Tally,
+        sender: LogSender | None = None,
     ) -> None:
         self._leased = leased
         self._servers = servers
         self._environment = environment
         self._watch = watch
         self._tally = tally
+        self._sender = sender
         self._said_done = -1  # how many items were over when the last progress was told
 
     async def run(self, shared: dict[str, Any]) -> None:
         loop = asyncio.get_running_loop()
-        work = loop.create_task(self._environment.perform(self._leased, shared))
+        work = loop.create_task(self._perform(shared))
         beats = loop.create_task(self._beats())
         told = self._watch.over(self._leased.id)
         try:
@@ -85,6 +89,15 @@ class JobRunner:
         finally:
             self._watch.forget(self._leased.id)
             await cancel_and_wait(beats, work, ignore=Exception)
+
+    async def _perform(self, shared: dict[str, Any]) -> JobAnswer:
+        try:
+            return await self._environment.perform(self._leased, shared)
+        finally:
+            if self._sender is not None:
+                await self._sender.finish(self._leased.id)
+            else:
+                self._environment.logs.forget(self._leased.id)
 
     # -- while it is at work -----------------------------------------------------------------
 
@@ -188,45 +201,3 @@ class JobRunner:
 
 def _verdict(code: str) -> Verdict:
     return "stop" if code == CANCELLED else "void"
-
-
-def worded(said: JobAnswer) -> tuple[str, dict[str, Any]]:
-    """The verb and the body that tell the server of an answer."""
-    answer = said.answer
-    if isinstance(answer, Parked):
-        fields = msgspec.to_builtins(answer)
-        return "park", fields
-    if answer.status == "ok":
-        return "report", {
-            "result": answer.result,
-            "payload": said.payload,
-            "outcome": answer.outcome or "ok",
-            "patches": answer.patches,
-            "wait_ms": answer.wait_ms,
-            "shard": answer.shard,
-            "locals": answer.locals,
-            "inline": getattr(answer, "inline", False),
-            **_more(answer),
-        }
-    return "fail", _fault(answer)
-
-
-def _fault(answer: Answer) -> dict[str, Any]:
-    fault = answer.fault
-    return {
-        "message": fault.message if fault is not None else "the work failed and did not say why",
-        "kind": fault.kind if fault is not None else "unknown",
-        "code": fault.code if fault is not None else "",
-        "retryable": fault.retryable if fault is not None else True,
-        "details": fault.details if fault is not None else None,
-        "status": answer.status,
-        "patches": answer.patches,
-        "locals": answer.locals,
-        **_more(answer),
-    }
-
-
-def _more(answer: Answer) -> dict[str, Any]:
-    """What most answers do not have."""
-    said: dict[str, Any] = {"redacted": answer.redacted} if answer.redacted else {}
-    return {**said, "tasks": answer.tasks} if answer.tasks else said

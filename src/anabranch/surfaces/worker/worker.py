@@ -13,14 +13,15 @@ import logging
 from typing import Any
 
 from anabranch.cancel import cancel_and_wait
+from anabranch.pools.remote.server_client import ServerClient, ServerRefused
+from anabranch.pools.remote.servers import Servers
+from anabranch.pools.task_environment import TaskEnvironment
 from anabranch.runtime.jobs.wire import ClaimedJob
 from anabranch.surfaces.worker.cancel_watch import CancelPoller
 from anabranch.surfaces.worker.claimer import Claimer, Terms
 from anabranch.surfaces.worker.job_runner import JobRunner, Tally
+from anabranch.surfaces.worker.log_sender import LogSender
 from anabranch.surfaces.worker.room import Room
-from anabranch.surfaces.worker.server_client import ServerClient, ServerRefused
-from anabranch.surfaces.worker.servers import Servers
-from anabranch.surfaces.worker.task_environment import TaskEnvironment
 
 log = logging.getLogger("anabranch.worker")
 
@@ -35,6 +36,7 @@ class Worker:
         self._environment = environment
         self._terms = terms
         self._watch = CancelPoller(servers)
+        self._sender = LogSender(servers, environment.logs)
         self.tally = Tally()
         self._room = Room(terms.concurrency)
         self._claimers: dict[ServerClient, tuple[Claimer, asyncio.Task[None]]] = {}
@@ -58,7 +60,7 @@ class Worker:
     async def run(self) -> Tally:
         """Until it is told to stop; with `once` until nothing waits. Raises `ServerRefused` where
         no server will have this worker."""
-        async with self._watch:
+        async with self._watch, self._sender:
             looking = asyncio.ensure_future(self._look())
             try:
                 await self._serve(looking)
@@ -178,6 +180,7 @@ class Worker:
             environment=self._environment,
             watch=self._watch,
             tally=self.tally,
+            sender=self._sender,
         )
         task = asyncio.get_running_loop().create_task(runner.run(shared))
         self._at_work.add(task)

@@ -7,9 +7,11 @@ import json
 from typing import Any
 
 from anabranch.errors import StoreError
+from anabranch.store.access_ports import AuditEntry
 from anabranch.surfaces.http.guard.connection_limits import ConnectionLimiter
 from anabranch.surfaces.http.io.request_body import Limits
 from anabranch.surfaces.http.serve import Server
+from virtual import VirtualLoop, run_virtually
 
 from ..access import START, Door, serving
 from ..support import run
@@ -88,13 +90,53 @@ def test_a_connection_on_which_a_request_is_served_is_not_idle() -> None:
     run(go())
 
 
+def test_a_request_whose_entry_in_the_audit_trail_takes_long_is_answered() -> None:
+    async def go() -> None:
+        async with serving() as door:
+            door.server.limiter.idle_seconds = 0.05
+            audit_log = door.server.keeper.audit_log
+            write = audit_log.write
+
+            async def slowly(entry: AuditEntry) -> None:
+                reader, writer = await connected(door.server)
+                assert await hangs_up(reader)  # this one is idle, and came after the request
+                writer.close()
+                await write(entry)
+
+            audit_log.write = slowly  # type: ignore[method-assign]
+            assert (await door.ask("POST", "/runs", body=START)).status == 201
+
+    run(go())
+
+
+class Transport:
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def test_time_in_which_the_server_itself_was_held_up_makes_no_connection_idle() -> None:
+    async def go() -> None:
+        limiter = ConnectionLimiter(idle_seconds=30.0)
+        transport: Any = Transport()
+        limiter.came(transport)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.skip(100.0)
+        await asyncio.sleep(25.0)
+        assert not transport.aborted
+        await asyncio.sleep(7.0)
+        assert transport.aborted
+        limiter.close()
+
+    run_virtually(go())
+
+
 def test_when_every_connection_is_busy_the_next_one_is_turned_away() -> None:
-    class Transport:
-        aborted = False
-
-        def abort(self) -> None:
-            self.aborted = True
-
     async def go() -> None:
         limiter = ConnectionLimiter(most=2)
         idle, busy, late, last = (Transport() for _ in range(4))

@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.errors import InputError
 from anabranch.surfaces.http.guard.origins import same_origin
-from anabranch.surfaces.loopback import is_loopback
+from anabranch.work.network.loopback import is_loopback
 
 from ..access import START, Door, serving
 from ..support import run

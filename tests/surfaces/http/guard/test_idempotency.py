@@ -280,7 +280,9 @@ def test_a_redrive_that_began_meanwhile_is_answered_with_its_run(
             await client.ended(name)
             real, given = client.parts.verbs.redrive, []
 
-            async def lost(run: str, *, new: str | None = None, trace: str = "") -> str:
+            async def lost(
+                run: str, *, new: str | None = None, trace: str = "", from_step: str = ""
+            ) -> str:
                 given.append(new)
                 if len(given) == 1:
                     raise AnabranchError("not heard of", code="no_answer")

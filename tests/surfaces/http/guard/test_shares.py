@@ -221,7 +221,7 @@ def test_checks_of_one_token_wait_in_line_and_let_others_go_first(
         with lock:
             at_once += 1
             most = max(most, at_once)
-        gate.wait(30)
+        gate.wait(HANG_SECONDS)
         with lock:
             at_once -= 1
         return really(source, *rest, **more)

@@ -74,7 +74,7 @@ OF_A_RUN = [route for route in ALL_ROUTES if route.path.startswith(f"{API}/runs/
 def test_a_run_that_does_not_exist_is_said_to_be_unknown(route: Route) -> None:
     async def go() -> None:
         path = route.path.removeprefix(API)
-        filled = path.format(run="no-such-run", step="a", gate="g")
+        filled = path.format(run="no-such-run", step="a", gate="g", name="paid")
         body = {"json": route.example} if route.body is not None else {}
         async with serving() as client:
             await refused(client, 404, "not_found", route.method, filled, **body)

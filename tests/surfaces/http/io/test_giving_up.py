@@ -67,7 +67,7 @@ def test_a_request_that_runs_out_of_time_stops_its_thread() -> None:
             raise AssertionError
 
         with pytest.raises(ApiError, match="no answer within"):
-            await in_time(0.05)({}, handler)
+            await in_time(0.05)[0]({}, handler)
         await happens(work.ended)
 
     run(go())

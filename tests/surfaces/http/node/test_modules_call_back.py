@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import quick_starts
 from anabranch.market.node.folder import NodeFile, NodeFolder
 from anabranch.market.node.keys import KeyFolder
 from anabranch.market.node.modules import part as modules
@@ -83,7 +84,7 @@ def test_a_module_is_let_in_by_its_token_and_does_what_it_may(tmp_path: Path) ->
 def test_a_node_that_is_killed_takes_its_modules_along(tmp_path: Path) -> None:
     folder = folder_with_module(tmp_path / "n")
     command = [sys.executable, "-m", "anabranch", "node", "serve", "--node", str(folder.path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as node:
+    with quick_starts.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as node:
         started = folder.path / "middleware/m/starts"
         wait_for(lambda: started.exists() and started.read_text().endswith("\n"))
         pid = int(started.read_text().split()[0])

@@ -71,7 +71,8 @@ def test_an_engine_wedged_in_a_commit_is_neither_live_nor_ready(
         monkeypatch.setattr(SqliteStore, "commit", hangs)
         monkeypatch.setattr("anabranch.runtime.writer.SMALL_BATCH", -1)
         async with serving(tmp_path / "store.db", health_stall_seconds=0.3) as client:
-            assert (await client.get("/health")).status == 200
+            while (await client.get("/health")).status != 200:
+                await asyncio.sleep(0.02)
             starts = [asyncio.create_task(client.start(HELLO))]
             try:
                 reply = await red(client, "a commit has been running", "?check=live")

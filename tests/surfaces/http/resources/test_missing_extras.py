@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.work.kinds.buckets import buckets
+from anabranch.work.kinds.buckets import places
 
 from ..support import playbook, run, serving, step
 
@@ -33,7 +33,7 @@ def told(definition: dict[str, Any]) -> tuple[bool, list[str]]:
 def test_packages_that_are_missing_are_named_by_their_extra(
     one: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buckets, "PACKAGE", "no_such_package_here")
+    monkeypatch.setattr(places, "PACKAGE", "no_such_package_here")
     ok, problems = told(playbook(one))
     assert ok
     assert problems == ["missing-extra pip install 'anabranch[buckets]'"]
@@ -42,10 +42,10 @@ def test_packages_that_are_missing_are_named_by_their_extra(
 def test_where_they_are_installed_or_not_needed_nothing_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(buckets, "PACKAGE", "no_such_package_here")
+    monkeypatch.setattr(places, "PACKAGE", "no_such_package_here")
     elsewhere = {**NEEDING["upload"], "spec": {"pool": "cloud"}}
     for one in (elsewhere, step("get", "artifact", uri="/tmp/a"), step("n", script="s3://x/y")):
         _, problems = told(playbook(one))
         assert "missing-extra" not in " ".join(problems)
-    monkeypatch.setattr(buckets, "PACKAGE", "msgspec")
+    monkeypatch.setattr(places, "PACKAGE", "msgspec")
     assert told(playbook(NEEDING["upload"])) == (True, [])

@@ -2,15 +2,18 @@
 
 Also one that was refused: who tried what they may not is worth knowing. Not written are requests by
 nobody in particular (no token, a wrong one; those are counted and logged). What workers say about
-their jobs is in the log of the run, job by job; here it is counted by token, verb and run.
+their jobs is in the log of the run, job by job; here it is counted by token, verb and run. A
+call of a hook is written once its handler knows who calls: an open route has no caller before.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from aiohttp import web
 
 from anabranch.errors import AnabranchError
-from anabranch.operations.access.tokens import entry
+from anabranch.operations.access.tokens import Caller, entry
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER, scope_of
 from anabranch.surfaces.http.guard.origins import SAFE, address_of
 from anabranch.surfaces.http.io.problems import ApiError
@@ -20,15 +23,20 @@ from anabranch.surfaces.http.routes import API, Handler
 #: set these.
 SUBJECT = web.RequestKey("anabranch.subject", str)
 ACTION = web.RequestKey("anabranch.action", str)
+#: Who called a route that is open to everybody, once its handler knows: only then it is written.
+OPEN_CALLER = web.RequestKey("anabranch.open_caller", Caller)
 #: (method, path as it was added to the router) → the action of a page, as the API calls it.
 PAGE_ACTIONS = web.AppKey("anabranch.page_actions", dict[tuple[str, str], str])
-NAMES = ("run", "fingerprint", "token", "webhook", "credential", "template", "pool", "server")
-UNWRITTEN = ("read", "open")
+NAMES = (
+    *("run", "fingerprint", "token", "webhook", "credential", "template", "pool", "server"),
+    *("schedule", "trigger", "alias", "hook"),
+)
 
 
 @web.middleware
 async def keep_trail(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if not _is_change(request):
+    scope = "" if request.method in SAFE else scope_of(request)
+    if scope in ("", "read"):
         return await handler(request)
     outcome = "failed"
     response: web.StreamResponse | None = None
@@ -44,17 +52,13 @@ async def keep_trail(request: web.Request, handler: Handler) -> web.StreamRespon
         outcome = "done" if error.status < 400 else f"refused: {error.status}"
         raise
     finally:
-        await _write(request, response, outcome)
+        await _write(request, scope, response, outcome)
 
 
-def _is_change(request: web.Request) -> bool:
-    if request.method in SAFE:
-        return False
-    return scope_of(request) not in UNWRITTEN
-
-
-async def _write(request: web.Request, response: web.StreamResponse | None, outcome: str) -> None:
-    caller = request.get(CALLER)
+async def _write(
+    request: web.Request, scope: str, response: web.StreamResponse | None, outcome: str
+) -> None:
+    caller = request.get(OPEN_CALLER if scope == "open" else CALLER)
     if caller is None:
         return
     keeper = request.app[GATEKEEPER]
@@ -66,7 +70,7 @@ async def _write(request: web.Request, response: web.StreamResponse | None, outc
         outcome=outcome,
         address=address_of(request),
     )
-    often = scope_of(request) == "work"
+    often = scope == "work"
     await (keeper.audit_log.tally(line) if often else keeper.audit_log.write(line))
 
 
@@ -80,16 +84,21 @@ def action_of(request: web.Request) -> str:
     named = (request.app.get(PAGE_ACTIONS) or {}).get((request.method, path))
     if named is not None:
         return named.format_map(request.match_info)
+    return _action(request.method, path)
+
+
+@lru_cache(maxsize=512)  # more than there are routes
+def _action(method: str, path: str) -> str:
     parts = [part for part in path.removeprefix(API).split("/") if part]
     words = [part for part in parts if not part.startswith("{")]
     ends_in_name = not parts or parts[-1].startswith("{")
-    if request.method != "POST":
-        words.append({"DELETE": "delete", "PUT": "put", "PATCH": "change"}.get(request.method, ""))
+    if method != "POST":
+        words.append({"DELETE": "delete", "PUT": "put", "PATCH": "change"}.get(method, ""))
     elif ends_in_name:
         words.append("change")
     elif len(words) == 1:
         words.append("create")
-    return ".".join(word for word in words if word)
+    return ".".join(word for word in words if word).replace("-", "_")
 
 
 def _subject(request: web.Request, response: web.StreamResponse | None) -> str:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -57,6 +56,7 @@ PAGE_SCOPES = web.AppKey("anabranch.page_scopes", dict[tuple[str, str], Scope])
 COOKIE = "anabranch_session"
 CSRF_HEADER = "X-CSRF-Token"
 LOGIN = "/login"  # where people without a session are sent; the page is the UI's
+_SOMEBODY_HERE = everything(LOCAL)
 #: Whoever has no token cannot ask the server for one: the first is made beside it.
 FIRST_TOKEN = (
     "the first token is made on the server's machine with "
@@ -91,8 +91,10 @@ GATEKEEPER = web.AppKey("anabranch.gatekeeper", Gatekeeper)
 @web.middleware
 async def check_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
     scope = scope_of(request)
-    with _nothing_told():
+    try:
         caller, session = await _caller(request, scope)
+    except StoreError as error:
+        raise _nothing_told(error) from None
     if caller is None:
         if scope == "open":
             return await handler(request)
@@ -110,16 +112,12 @@ async def check_caller(request: web.Request, handler: Handler) -> web.StreamResp
         return await handler(request)
 
 
-@contextmanager
-def _nothing_told() -> Iterator[None]:
+def _nothing_told(error: StoreError) -> ApiError:
     """What is wrong with the store is not for a caller of whom it is not known who they are."""
-    try:
-        yield
-    except StoreError as error:
-        status = from_error(error).status  # which also writes it to the log
-        said = "the store does not answer, so the server cannot tell who asks"
-        hint = "the log of the server has the reason; retry later"
-        raise ApiError(status, error.code, said, hint) from None
+    status = from_error(error).status  # which also writes it to the log
+    said = "the store does not answer, so the server cannot tell who asks"
+    hint = "the log of the server has the reason; retry later"
+    return ApiError(status, error.code, said, hint)
 
 
 def _may_be_cut(request: web.Request, scope: str) -> bool:
@@ -142,7 +140,7 @@ def scope_of(request: web.Request) -> str:
 
 async def _caller(request: web.Request, scope: str) -> tuple[Caller | None, str]:
     """Who asks, and the key of their session if they have one."""
-    keeper, cookie = request.app[GATEKEEPER], request.cookies.get(COOKIE)
+    keeper, cookie = request.app[GATEKEEPER], _cookie(request)
     session = await keeper.lookups(lambda: keeper.sessions.find(cookie)) if cookie else None
     if session is not None:
         request[_SESSION] = session
@@ -153,7 +151,12 @@ async def _caller(request: web.Request, scope: str) -> tuple[Caller | None, str]
         return await _by_session(request, keeper, session, scope), session.key
     if not keeper.policy.open or came_through_proxy(request):
         return None, ""
-    return everything(_named_actor(request) or LOCAL), ""
+    return everything(name) if (name := _named_actor(request)) else _SOMEBODY_HERE, ""
+
+
+def _cookie(request: web.Request) -> str | None:
+    """Programs send none, and nothing has to be read for them."""
+    return request.cookies.get(COOKIE) if "Cookie" in request.headers else None
 
 
 async def _by_token(request: web.Request, keeper: Gatekeeper, shown: str) -> Caller:
@@ -231,8 +234,10 @@ def _noted(keeper: Gatekeeper, caller: Caller) -> Caller:
 
 def _check_named(request: web.Request, caller: Caller) -> None:
     """A token speaks for nobody but the one it is named after."""
+    if not caller.token:
+        return  # whoever sits at this machine has the name that was looked at already
     named = _named_actor(request)
-    if caller.token and named and named != caller.actor:
+    if named and named != caller.actor:
         said = f"the token speaks for {caller.actor!r}, not for {named!r}"
         raise ApiError(403, "actor", said, "leave X-Actor (--actor) out")
 
@@ -270,11 +275,13 @@ def _unauthorized(code: str, said: str) -> ApiError:
 async def sign_in(request: web.Request, response: web.StreamResponse, token: str) -> Caller:
     """Begin a session with a token; raises `ApiError` as the API does (401, 429)."""
     keeper = request.app[GATEKEEPER]
-    with _nothing_told():
+    try:
         caller = await _by_token(request, keeper, f"Bearer {token.strip()}")
         before = request.cookies.get(COOKIE, "")  # who was signed in here no longer is
         await keeper.lookups(lambda: keeper.sessions.end(before))
         text, _ = await keeper.lookups(lambda: keeper.sessions.begin(caller.token))
+    except StoreError as error:
+        raise _nothing_told(error) from None
     response.set_cookie(
         COOKIE,
         text,
@@ -291,9 +298,11 @@ async def sign_out(request: web.Request, response: web.StreamResponse) -> Caller
     """End the session, and whatever it listens to at the moment; says whose it was."""
     keeper, cookie = request.app[GATEKEEPER], request.cookies.get(COOKIE)
     if cookie:
-        with _nothing_told():
+        try:
             await keeper.lookups(lambda: keeper.sessions.end(cookie))
             await keeper.stays.look()
+        except StoreError as error:
+            raise _nothing_told(error) from None
     response.del_cookie(COOKIE, path="/", httponly=True, samesite="Strict")
     caller = request.get(CALLER)
     return caller if caller is not None and caller.token else None
@@ -335,13 +344,14 @@ HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+_UNLESS_SET = (*HEADERS.items(), ("Cache-Control", "no-store"))
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """For `on_response_prepare`: also errors have them; a page may have set its own before."""
-    for name, value in HEADERS.items():
-        response.headers.setdefault(name, value)
-    response.headers.setdefault("Cache-Control", "no-store")
+    headers = response.headers
+    for name, value in _UNLESS_SET:
+        headers.setdefault(name, value)
     if is_secure(request):
-        response.headers.setdefault("Strict-Transport-Security", "max-age=31536000")
-    response.headers["Server"] = "anabranch"
+        headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+    headers["Server"] = "anabranch"

@@ -36,6 +36,7 @@ class ConnectionLimiter:
         self._since: dict[Any, float] = {}  # idle transports, longest first → when that began
         self._busy: set[Any] = set()
         self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_due = 0.0
 
     def __len__(self) -> int:
         return len(self._since) + len(self._busy)
@@ -82,11 +83,15 @@ class ConnectionLimiter:
 
     def _sweep_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._sweep = loop.call_later(min(SWEEP_SECONDS, self.idle_seconds), self._close_idle)
+        self._sweep_due = loop.time() + min(SWEEP_SECONDS, self.idle_seconds)
+        self._sweep = loop.call_at(self._sweep_due, self._close_idle)
 
     def _close_idle(self) -> None:
         self._sweep = None
         now = asyncio.get_running_loop().time()
+        if (held_up := now - self._sweep_due) >= SWEEP_SECONDS:
+            # What came meanwhile has not been read yet: that time counts against nobody.
+            self._since = {transport: at + held_up for transport, at in self._since.items()}
         for transport, since in list(self._since.items()):
             if since > now - self.idle_seconds:
                 break  # the rest came later
@@ -131,25 +136,31 @@ class _Watched(asyncio.Protocol):
         self._inner.resume_writing()
 
 
-def in_hand(limiter: ConnectionLimiter) -> Any:
-    """A middleware: while somebody is served, their connection is not idle.
+def in_hand(limiter: ConnectionLimiter) -> tuple[Any, Any]:
+    """Two middlewares: while somebody is served, their connection is not idle.
+
+    The second begins it, behind the one that finds out who asks; the first ends it, around
+    everything else that a request waits for, such as its entry in the audit trail.
 
     Somebody is who has shown a token, or sits at this machine. A stranger may ask, too, but slowly
     sent forms at the entrance keep nobody out: such a connection makes room like an idle one.
     """
 
     @web.middleware
-    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def until_answered(request: web.Request, handler: Handler) -> web.StreamResponse:
         transport = request.transport
-        if CALLER not in request or transport is None:
-            return await handler(request)
-        limiter.begin(transport)
         try:
             return await handler(request)
         finally:
             limiter.end(transport)
 
-    return middleware
+    @web.middleware
+    async def from_here(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if CALLER in request:
+            limiter.begin(request.transport)
+        return await handler(request)
+
+    return until_answered, from_here
 
 
 @web.middleware
@@ -162,15 +173,53 @@ async def as_it_is(request: web.Request, handler: Handler) -> web.StreamResponse
     return await handler(request)
 
 
-def in_time(seconds: float = REQUEST_SECONDS) -> Any:
-    """A middleware: an answer that is no stream is there in time, or the client is told."""
+class _TimeLimits:
+    """Of the requests that are served at present, the oldest first. They are looked at now and
+    then, all together: most requests take less time than a timer for each of them would."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._due: dict[asyncio.Timeout, float] = {}
+        self._looking = False
+
+    def begin(self, limit: asyncio.Timeout) -> None:
+        loop = asyncio.get_running_loop()
+        self._due[limit] = loop.time() + self.seconds
+        if not self._looking:
+            self._look_later(loop)
+
+    def end(self, limit: asyncio.Timeout) -> None:
+        self._due.pop(limit, None)
+
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._looking = True
+        loop.call_later(min(SWEEP_SECONDS, self.seconds / 10), self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._looking = False
+        now = loop.time()
+        for limit in [one for one, due in self._due.items() if due <= now]:
+            self.end(limit)
+            limit.reschedule(now)
+        if self._due:
+            self._look_later(loop)
+
+
+def in_time(seconds: float = REQUEST_SECONDS) -> tuple[Any, Any]:
+    """A middleware: an answer that is no stream is there in time, or the client is told. And what
+    `on_response_prepare` needs with it: a stream that has begun may take as long as it likes."""
+    limits = _TimeLimits(seconds)
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with asyncio.timeout(None) as limit:
                 request[LIMIT] = limit
-                return await handler(request)
+                limits.begin(limit)
+                try:
+                    return await handler(request)
+                finally:
+                    limits.end(limit)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -179,10 +228,13 @@ def in_time(seconds: float = REQUEST_SECONDS) -> Any:
                 504, "slow_answer", said, "look at the run before trying again"
             ) from None
 
-    return middleware
+    async def let_stream(request: web.Request, response: web.StreamResponse) -> None:
+        if is_stream(response) and LIMIT in request:
+            limits.end(request[LIMIT])
+
+    return middleware, let_stream
 
 
-async def let_stream(request: web.Request, response: web.StreamResponse) -> None:
-    """For `on_response_prepare`: a stream that has begun may take as long as it likes."""
-    if response.content_type == STREAM and LIMIT in request:
-        request[LIMIT].reschedule(None)
+def is_stream(response: web.StreamResponse) -> bool:
+    """Whether it is a stream of events; an answer that has all of its body is none."""
+    return type(response) is not web.Response and response.content_type == STREAM

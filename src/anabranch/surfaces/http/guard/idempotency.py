@@ -17,6 +17,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,7 +29,7 @@ from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.store.access_ports import KeptAnswer
 from anabranch.store.outages import passes
 from anabranch.surfaces.http.io.problems import ApiError, status_of
-from anabranch.surfaces.http.io.request_body import answer
+from anabranch.surfaces.http.io.request_body import answer, json_answer
 from anabranch.surfaces.http.routes import PARTS, Header, actor_of
 
 log = logging.getLogger("anabranch.http")
@@ -45,7 +46,8 @@ AGAIN_SECONDS = 0.5  # between two tries to write to a database that is away
 CLOSE_SECONDS = 5.0  # for these when the server stops
 UNKNOWN = 409  # stands for an answer that is not known
 GIVEN_UP = 503  # the same where any server may do it again; successes alone are kept as answers
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_ALPHABET = b"0123456789abcdefghjkmnpqrstvwxyz"
+_LETTERS = _ALPHABET * 8  # for every byte
 
 KEY_HEADER = Header(HEADER, "any text of your own; a repeat with it does nothing new for a day")
 
@@ -58,7 +60,7 @@ class KeyedRequest(msgspec.Struct, frozen=True):
 
 
 Do = Callable[[KeyedRequest], Awaitable[tuple[int, Any]]]
-Write = Callable[[], Awaitable[Any]]
+Write = Callable[[], asyncio.Future[Any]]
 
 
 class IdempotencyKeys:
@@ -77,9 +79,18 @@ class IdempotencyKeys:
 
     def write_soon(self, actor: str, key: str, write: Write) -> None:
         """Only a repeat of the request has to wait until this is written."""
+        if not self.shared:
+            write().add_done_callback(partial(self._write_ended, actor, key))
+            return
         task = asyncio.get_running_loop().create_task(self._write(actor, key, write))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
+
+    def _write_ended(self, actor: str, key: str, written: asyncio.Future[Any]) -> None:
+        error = written.exception()
+        if error is not None:  # what was done is done, and is found by its key
+            log.error("the outcome of a request with a key is not stored: %s", error)
+        self.over(actor, key)
 
     async def _write(self, actor: str, key: str, write: Write) -> None:
         try:
@@ -101,7 +112,7 @@ class IdempotencyKeys:
 
     async def close(self) -> None:
         self._closing = True
-        if self._writing:
+        if self._writing:  # on a shared store; the batcher writes the rest before it closes
             seconds = CLOSE_SECONDS if self.shared else None
             _, left = await asyncio.wait(self._writing, timeout=seconds)
             await cancel_and_wait(*left)
@@ -130,16 +141,22 @@ def _run_of(claim: KeptAnswer) -> str:
     """The instant is part of it: after a day the same key begins something new."""
     named = f"{claim.actor}\0{claim.key}\0{claim.expires_at}"
     digest = hashlib.sha256(named.encode()).digest()
-    return "k" + "".join(_ALPHABET[byte % 32] for byte in digest[:25])
+    return "k" + digest[:25].translate(_LETTERS).decode()
 
 
 async def once(request: web.Request, body: Any, do: Do, *, again: bool = False) -> web.Response:
     """Do it, or answer as it was answered before. `again`: doing it twice does no harm."""
-    key = key_of(request)
+    return await once_for(request, actor_of(request), key_of(request), body, do, again=again)
+
+
+async def once_for(
+    request: web.Request, actor: str, key: str, body: Any, do: Do, *, again: bool = False
+) -> web.Response:
+    """The same where the key is not in the header, or belongs to somebody else; "" is none."""
     if not key:
         status, value = await do(KeyedRequest())
         return answer(value, status)
-    repeats, actor = request.app[REPEATS], actor_of(request)
+    repeats = request.app[REPEATS]
     await _until_over(repeats, actor, key)
     repeats.under_way[actor, key] = asyncio.get_running_loop().create_future()
     attempt = _Attempt(request, _claim(request, actor, key, body), again=again)
@@ -154,6 +171,8 @@ async def once(request: web.Request, body: Any, do: Do, *, again: bool = False) 
 
 async def _until_over(repeats: IdempotencyKeys, actor: str, key: str) -> None:
     """Until this server is at no other request with the key."""
+    if (actor, key) not in repeats.under_way:
+        return
     try:
         async with asyncio.timeout(PATIENCE_SECONDS if repeats.shared else None):
             while (under_way := repeats.under_way.get((actor, key))) is not None:
@@ -169,13 +188,14 @@ def _under_way() -> ApiError:
 
 
 def _claim(request: web.Request, actor: str, key: str, body: Any) -> KeptAnswer:
+    app = request.app
     said = msgspec.json.encode([request.method, request.path, body], order="sorted")
     return KeptAnswer(
         actor=actor,
         key=key,
         body=hashlib.sha256(said).hexdigest(),
-        holder=request.app[REPEATS].holder,
-        expires_at=request.app[PARTS].engine.clock.now() + KEPT_MS,
+        holder=app[REPEATS].holder,
+        expires_at=app[PARTS].engine.clock.now() + KEPT_MS,
     )
 
 
@@ -183,11 +203,11 @@ class _Attempt:
     """One request with a key. `unwritten` is what is left to be written of it in the end."""
 
     def __init__(self, request: web.Request, claim: KeptAnswer, *, again: bool) -> None:
-        self._request = request
+        app = request.app
         self._claim = claim
         self._again = again
-        self._repeats = request.app[REPEATS]
-        self._store = request.app[PARTS].store
+        self._repeats, self._batcher = app[REPEATS], app[BATCHER]
+        self._store, self._now = app[PARTS].store, app[PARTS].engine.clock.now
         self.unwritten: Write | None = None
 
     async def go(self, do: Do) -> web.Response:
@@ -202,14 +222,13 @@ class _Attempt:
         except Exception as error:  # a request that is cut off keeps its key
             await self._failed(error, resumed=found is not None)
             raise
-        kept = msgspec.structs.replace(
-            self._claim, status=status, answer=msgspec.json.encode(value)
-        )
+        said = msgspec.json.encode(value)
+        kept = msgspec.structs.replace(self._claim, status=status, answer=said)
         if self._again:  # found again without it: no client need wait for the disk
             self.unwritten = lambda: self._write(lambda: self._store.keep_answer(kept))
         else:
             await self._write_now(lambda: self._store.keep_answer(kept))
-        return answer(value, status)
+        return json_answer(said, status)
 
     async def _found(self) -> KeptAnswer | None:
         """What stands under the key, once no other server is at it; None: it is this one's now."""
@@ -280,11 +299,8 @@ class _Attempt:
                 raise
             self.unwritten = lambda: self._write(work)
 
-    async def _write(self, work: Callable[[], T]) -> T:
-        return await self._request.app[BATCHER].write(work)
-
-    def _now(self) -> int:
-        return self._request.app[PARTS].engine.clock.now()
+    def _write(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return self._batcher.write(work)
 
 
 def _unknown_outcome() -> ApiError:

@@ -94,6 +94,7 @@ BY_CODE: Mapping[str, int] = {
     "engine_closed": 503,
     "engine_stopped": 503,
     "no_answer": 504,
+    "hook_secret": 503,
     "defect": 500,
     "damaged_run": 500,
 }
@@ -121,6 +122,10 @@ HINTS: Mapping[str, str] = {
     "no_such_server": "GET /api/v1/cluster lists the servers",
     "not_shared": "servers share a store on PostgreSQL",
     "last_server": "GET /api/v1/cluster lists the servers",
+    "no_schedule": "GET /api/v1/schedules lists the schedules",
+    "no_trigger": "GET /api/v1/triggers lists the triggers",
+    "no_alias": "GET /api/v1/aliases lists the aliases",
+    "hook_secret": "the log of the server says what is missing; `anabranch credential add`",
 }
 ANY_HINT: Mapping[int, str] = {
     404: "GET /api/v1/openapi.json lists the routes",

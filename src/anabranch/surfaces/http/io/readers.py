@@ -84,6 +84,7 @@ class Readers:
             store = self._open_store(shared=store.cluster is not None)
         read = (InlineReader if near else Reader)(store, self._parts.nets, self._parts.preflight)
         read.asked = self._parts.engine.pools.asked
+        read.clusters = self._parts.verbs.read.clusters
         read.timelines = self._timelines
         return ReadHandle(store, read, Sessions(store, read, _send), near)
 

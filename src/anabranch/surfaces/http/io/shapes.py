@@ -6,6 +6,7 @@ What only one module takes or gives is a type of that module.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from anabranch.operations.read.event_view import EventRecord
 from anabranch.operations.read.items import LoopItem
 from anabranch.operations.read.joins import GatheredStep
-from anabranch.operations.read.waiting import Waiting
+from anabranch.operations.read.waiting import SignalView, Waiting
 from anabranch.operations.runs.approvals import Approval
 from anabranch.store.damage import damage_of
 from anabranch.store.ports import DefinitionCard, Head
@@ -41,10 +42,12 @@ class RunCard(msgspec.Struct):
     updated_at: int
     next_wake: int | None
     problems: int
+    reason: str  # its problem, or what it waits for
     missing: list[str]
     created: str
     updated: str
     damage: str = ""  # what is wrong with what the store holds of it
+    queued: str = ""  # of a queued run: under which keys it waits, and where it stands there
 
 
 class RunPage(msgspec.Struct):
@@ -59,11 +62,14 @@ class Started(msgspec.Struct):
     origin: str | None = None
 
 
-class StepShown(msgspec.Struct, omit_defaults=True):
+class StepShown(msgspec.Struct, omit_defaults=True, kw_only=True):
     runs: int
     status: str
     statuses: list[str]  # of the last runs, if there are many
     result: Any
+    state: str  # the status of its last run in plain words: queued, retrying, valid, invalid …
+    outcome: str = ""  # what its work calls what the last one came to, such as valid
+    by_error: str = ""  # why that is a no although no rule said so, or why it was skipped
     earlier: dict[str, int] | None = None  # how many of the others are in which status
 
 
@@ -90,6 +96,9 @@ class RunShown(msgspec.Struct, omit_defaults=True):
     steps: dict[str, StepShown]
     joins: list[JoinShown]
     problem: RunProblem | None
+    problems: int  # step runs that did not end as they should, with the tolerated ones
+    tolerated: int
+    handled: int  # failures that have a way of their own out of their step
     input: Any
     context: Any
     labels: dict[str, str]
@@ -106,6 +115,7 @@ class RunShown(msgspec.Struct, omit_defaults=True):
     waiting: list[Waiting]
     created: str
     updated: str
+    signals: list[SignalView] = []  # that it keeps
     session: dict[str, Any] | None = None
     joins_dropped: int | None = None
     execution_number: str | None = None  # of a playbook: what `execution_id` is in its queries
@@ -115,8 +125,13 @@ class Explained(msgspec.Struct):
     run: str
     name: str
     status: str
+    problems: int  # as of the run itself
+    tolerated: int
+    handled: int
+    went_wrong: str  # the first thing that did not end as it should; "" where all did
     engine: str | None
     waiting: list[Waiting]
+    signals: list[SignalView] = []  # that it keeps
 
 
 class EventPage(msgspec.Struct):
@@ -217,12 +232,13 @@ class Graph(msgspec.Struct):
     graph: str
 
 
+@lru_cache(maxsize=1024)  # who asks again and again sees the same instants
 def instant(ms: int) -> str:
     """RFC 3339, for people."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def run_card(head: Head, missing: list[str]) -> RunCard:
+def run_card(head: Head, missing: list[str], queued: str = "") -> RunCard:
     return RunCard(
         run=head.run,
         name=head.name,
@@ -238,10 +254,12 @@ def run_card(head: Head, missing: list[str]) -> RunCard:
         updated_at=head.updated_at,
         next_wake=head.next_wake,
         problems=head.problems,
+        reason=head.reason,
         missing=missing,
         created=instant(head.created_at),
         updated=instant(head.updated_at),
         damage=damage_of(head),
+        queued=queued,
     )
 
 

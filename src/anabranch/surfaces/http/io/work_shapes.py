@@ -6,10 +6,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.kernel.tracker import ShardReport, TaskRun
-from anabranch.kernel.values import ContextPatch
 from anabranch.operations.workers.cancel_watch import JobElsewhere, JobToStop
-from anabranch.operations.workers.worker_api import PoolState
+from anabranch.operations.workers.worker_cards import ServerWork, WorkerCard
+from anabranch.pools.seen.pool_cards import PoolCard
+from anabranch.runtime.jobs.pool_queues import WorkerReport
+from anabranch.store.work_log_ports import LogPiece
+from anabranch.work.logs.attempt_log import LogBatch
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,7 +19,8 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ClaimBody(_Body, frozen=True):
-    """Claim jobs. `claim` names the request, so that a lost answer can be requested again."""
+    """Claim jobs. `claim` names the request, so that a lost answer can be requested again; `about`
+    is what people are told of the worker."""
 
     worker: str
     max: int = 1
@@ -25,6 +28,7 @@ class ClaimBody(_Body, frozen=True):
     lease_seconds: float | None = None
     claim: str = ""
     items: bool = False  # of every shard, also of lists and ranges
+    about: WorkerReport | None = None
 
 
 class WithdrawBody(_Body, frozen=True):
@@ -39,27 +43,13 @@ class WaitBody(_Body, frozen=True):
 
     worker: str
     wait_seconds: float = 0.0
+    about: WorkerReport | None = None
 
 
 class WaitingJobs(msgspec.Struct, frozen=True):
     """How many jobs of the pool wait at this server now."""
 
     waiting: int
-
-
-class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that workers can claim jobs from."""
-
-    id: str  # another one after a restart
-    url: str
-    here: bool  # it is the one that was asked
-
-
-class ServerList(msgspec.Struct, frozen=True):
-    """The servers that share a store. `here` is the one that answers."""
-
-    items: list[ServerAddress]
-    next: str | None = None
 
 
 class JobName(_Body, frozen=True):
@@ -84,42 +74,40 @@ class ProgressBody(_Body, frozen=True):
     progress: Any
 
 
-class ReportBody(_Body, frozen=True):
-    """What the work came to. A result that is too large for a body is sent ahead as a payload, and
-    `payload` is its hash."""
+class PrintedPiece(_Body, frozen=True):
+    """Whole lines that were printed at the same time, to the same stream."""
 
-    result: Any = None
-    payload: str = ""
-    outcome: str = "ok"
-    patches: tuple[ContextPatch, ...] = ()
-    wait_ms: int = 0
-    shard: ShardReport | None = None
-    locals: dict[str, Any] = {}
-    inline: bool = False  # keep the result in the log, however large
-    redacted: int = 0  # in so many places the worker has put stars for a secret
-    tasks: tuple[TaskRun, ...] = ()  # the executions of tasks it is made of
+    at: int
+    stream: Literal["stdout", "stderr", "log"]
+    level: Literal["debug", "info", "warning", "error", "critical"]
+    text: str
+    item: int = -1  # of a loop
 
 
-class FailBody(_Body, frozen=True):
-    """Why there is no result. `retryable` says whether another try may help."""
+class PrintedBatch(_Body, frozen=True):
+    """With which line, and at which byte, of what the attempt printed it begins."""
 
-    message: str
-    kind: str = "failed"
-    code: str = ""
-    retryable: bool = True
-    details: Any = None
-    status: Literal["error", "aborted", "cancel_run"] = "error"
-    patches: tuple[ContextPatch, ...] = ()
-    locals: dict[str, Any] = {}
-    redacted: int = 0
-    tasks: tuple[TaskRun, ...] = ()
+    first_line: int
+    lines: int
+    start: int
+    size: int
+    pieces: list[PrintedPiece]
+
+    def batch(self) -> LogBatch:
+        pieces = [
+            LogPiece(one.at, one.stream, one.level, one.item, one.text) for one in self.pieces
+        ]
+        return LogBatch(
+            first_line=self.first_line,
+            lines=self.lines,
+            start=self.start,
+            size=self.size,
+            pieces=pieces,
+        )
 
 
-class ParkBody(_Body, frozen=True):
-    ticket: str
-    until: int = 0
-    limit_ms: int = 0
-    memory: Any = None
+class LogsBody(_Body, frozen=True):
+    batches: list[PrintedBatch]
 
 
 class ReleaseBody(_Body, frozen=True):
@@ -152,33 +140,18 @@ class Watched(msgspec.Struct, frozen=True):
 
 
 class PoolList(msgspec.Struct, frozen=True):
-    items: list[PoolState]
+    items: list[PoolCard]
     next: str | None = None
 
 
-class Source(msgspec.Struct, frozen=True):
-    """The definition of a job, to be compiled where the work is done."""
+class WorkerList(msgspec.Struct, frozen=True):
+    """The workers that asked this server since it started, the last one seen first, and what the
+    server does itself."""
 
-    fingerprint: str
-    dialect: str
-    name: str
-    source: str
-    origin: str
+    items: list[WorkerCard]
+    server: ServerWork
+    next: str | None = None
 
 
 class Kept(msgspec.Struct, frozen=True):
     sha256: str
-
-
-class FoundCredential(msgspec.Struct, frozen=True):
-    """A credential on its way to the work that looks it up."""
-
-    type: str
-    data: Any
-
-    def __repr__(self) -> str:
-        return f"FoundCredential({self.type!r})"
-
-
-class Begun(msgspec.Struct, frozen=True):
-    run: str

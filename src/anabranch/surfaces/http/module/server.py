@@ -24,9 +24,9 @@ from anabranch.market.node.api import BODY_BYTES, OPEN, Caller
 from anabranch.market.node.errors import NodeError
 from anabranch.modules.kit.environment import ModuleEnvironment
 from anabranch.modules.kit.module import Module
-from anabranch.surfaces.http.serve import bind
+from anabranch.surfaces.http.sockets import bind, told_if_in_use
 from anabranch.surfaces.http.table import LINE_BYTES, add_table
-from anabranch.surfaces.loopback import is_loopback
+from anabranch.work.network.loopback import is_loopback
 
 logger = logging.getLogger("anabranch.module")
 
@@ -117,7 +117,8 @@ class ModuleServer:
         )
         await self._runner.setup()
         for one in self._sockets:
-            await web.SockSite(self._runner, one).start()
+            with told_if_in_use(one):
+                await web.SockSite(self._runner, one).start()
 
     async def stop(self) -> None:
         """In order, also when it never came to listen, and to the end, also where a step fails."""

@@ -28,11 +28,11 @@ from anabranch.market.node.peers.settings import peer_settings
 from anabranch.market.node.ports import NodeConfig
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.http.node.application import node_application
-from anabranch.surfaces.http.serve import bind
+from anabranch.surfaces.http.sockets import bind, told_if_in_use
 from anabranch.surfaces.http.table import LINE_BYTES
-from anabranch.surfaces.loopback import is_loopback
 from anabranch.surfaces.ui import node as pages
 from anabranch.work.network.addresses import AddressPolicy, read_policy
+from anabranch.work.network.loopback import is_loopback
 
 END_SECONDS = 3.0  # how long requests in hand may still take when the node stops
 
@@ -114,7 +114,8 @@ class NodeServer:
         )
         await self._runner.setup()
         for one in self._sockets:
-            await web.SockSite(self._runner, one).start()
+            with told_if_in_use(one):
+                await web.SockSite(self._runner, one).start()
 
     async def stop(self) -> None:
         """In order, also when it never came to listen, and to the end, also where a step fails."""

@@ -9,10 +9,12 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import asdict, replace
 
+from anabranch.ages import age_ms
 from anabranch.literals import BulkVerb, Reducer
+from anabranch.operations.overview.search import checked_search
 from anabranch.operations.runs.bulk import PAGE_MAX, Bulk, BulkReport, Outcome, bulks_of
 from anabranch.operations.runs.purge import PAGE as PURGE_PAGE
-from anabranch.operations.runs.purge import STEPS_AT_ONCE, Purged, age_ms, give_back, purge_page
+from anabranch.operations.runs.purge import STEPS_AT_ONCE, Purged, give_back, purge_page
 from anabranch.store.ports import HeadFilter, Space, Store
 from anabranch.surfaces.http.guard.audit import ACTION, SUBJECT
 from anabranch.surfaces.http.guard.auth import CALLER
@@ -29,6 +31,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: str | None = None
     labels: dict[str, str] = {}
     prefix: str = ""  # how the run id begins
+    search: str = ""  # words that are in its id, name, labels or reason
 
 
 class BulkFilter(RunFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -154,6 +157,7 @@ def _page(body: BulkRequest | PurgeRequest) -> HeadFilter:
         name=given.name,
         labels=given.labels,
         run_prefix=given.prefix,
+        search=checked_search(given.search),
         before=read_cursor(body.cursor, int, str) if body.cursor else None,
         limit=body.limit,
     )

@@ -23,6 +23,7 @@ from anabranch.net.problems import Problem
 from anabranch.operations.access.credentials import looked_up
 from anabranch.operations.definitions.catalog import SCHEME, Catalog, missing_in
 from anabranch.operations.definitions.prepare import TEXT, Prepared, canonical_form, check, prepare
+from anabranch.operations.definitions.rate_check import unheeded_rates
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.operations.read.reader import draw
 from anabranch.store.ports import Definition, DefinitionCard, DefinitionFilter
@@ -159,11 +160,12 @@ async def check_one(request: web.Request) -> web.StreamResponse:
     async with checking(request):
         compiled: Compiled = await in_thread(check, source, tools, given.rules, file=file)
     net, parts = compiled.net, request.app[PARTS]
-    refused = list(parts.preflight.kinds_off(net)) if net is not None else []
-    refused += parts.needs_of_book(net) if net is not None else []
+    refused = list(parts.preflight.not_done_here(net)) if net is not None else []
+    refused += parts.participants.needs_of(net) if net is not None else []
     named = looked_up(compiled.problems, net, parts.credential_sources)
     if net is not None:
         named += parts.preflight.missing_extras(net)
+        named += unheeded_rates(net, parts.rates.limits, parts.engine.pools.outside)
     if net is not None and net.children:
         named += await in_thread(_of_children, net, parts.catalog)
     return answer(

@@ -33,6 +33,7 @@ def mount(app: web.Application) -> None:
     watch = LoopLag()
     app[METERS].registry.add(watch.lag)
     app[HEALTH] = Health(app[PARTS].engine, app[SETTINGS], watch)
+    app[HEALTH].clusters = app[PARTS].verbs.read.clusters
 
     async def follow(_app: web.Application) -> AsyncIterator[None]:
         watch.start()

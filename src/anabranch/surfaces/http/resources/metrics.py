@@ -20,6 +20,7 @@ from anabranch.errors import StoreError
 from anabranch.operations.read.cluster import ClusterCard
 from anabranch.runtime.metrics.registry import Registry
 from anabranch.store.hook_ports import Backlog
+from anabranch.surfaces.http.guard.connection_limits import is_stream
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.http.resources.cluster import reader_of
@@ -29,7 +30,6 @@ from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Handler, Route,
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 ASKED_SECONDS = 10.0
 REQUEST_SERIES_MAX = 1000  # routes times methods times statuses
-STREAM = "text/event-stream"
 
 
 class Meters:
@@ -148,10 +148,10 @@ async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The outermost one, so that it sees the status that the client sees."""
     begin = time.perf_counter()
     status = "cancelled"  # the client has gone
-    media = ""
+    streamed = False
     try:
         response = await handler(request)
-        status, media = str(response.status), response.content_type
+        status, streamed = str(response.status), is_stream(response)
         return response
     except web.HTTPException as error:
         status = str(error.status)
@@ -162,7 +162,7 @@ async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
         path = route.path if route is not None else _page(request)
         method = request.method if route is not None or path else ""
         meters.requests.add((path, method, status))
-        if media != STREAM:
+        if not streamed:
             meters.seconds.observe(time.perf_counter() - begin, (path,))
 
 

@@ -45,14 +45,15 @@ class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_all(request: web.Request) -> web.StreamResponse:
-    found = [msgspec.convert(row, ParticipantShown) for row in rows(request.app[PARTS].book)]
+    book = request.app[PARTS].participants.book
+    found = [msgspec.convert(row, ParticipantShown) for row in rows(book)]
     return answer(ParticipantList(items=found))
 
 
 async def reload(request: web.Request) -> web.StreamResponse:
     parts = request.app[PARTS]
-    await parts.reload_participants()
-    book = parts.book
+    await parts.participants.reload()
+    book = parts.participants.book
     return answer(Reloaded(participants=len(book.names), capabilities=len(book.capabilities)))
 
 

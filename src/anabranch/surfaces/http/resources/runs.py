@@ -9,26 +9,42 @@ from aiohttp import web
 
 from anabranch.kernel import stimuli as s
 from anabranch.literals import Reducer, RunStatus
-from anabranch.operations.runs.verbs import patches
+from anabranch.operations.overview.search import checked_search
+from anabranch.operations.read.waiting import SignalView
+from anabranch.operations.runs.signals import SignalSent, send_signal, signal
+from anabranch.operations.runs.verbs import patches, skipping
 from anabranch.operations.runs.wake import wake_sleepers
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.ports import HeadFilter
-from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, KeyedRequest, once
+from anabranch.surfaces.http.guard.idempotency import (
+    KEY_HEADER,
+    KEY_LETTERS,
+    KeyedRequest,
+    key_of,
+    once,
+)
 from anabranch.surfaces.http.io import shapes
+from anabranch.surfaces.http.io.ended_runs import EndedRuns
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.readers import look, read_inline
 from anabranch.surfaces.http.io.request_body import (
     answer,
     bad_parameter,
+    json_answer,
     page_of,
     read_body,
     read_cursor,
     read_query,
 )
 from anabranch.surfaces.http.resources.definitions import CURSOR, FORMAT, PAGE, RAW, drawing
-from anabranch.surfaces.http.routes import API, PARTS, Query, Route, actor_of
+from anabranch.surfaces.http.routes import API, PARTS, Header, Query, Route, actor_of
 
 RUN = f"{API}/runs/{{run}}"
+ENDED_RUNS = web.AppKey("ended_runs", EndedRuns)
+ID_HEADER = Header(
+    "Idempotency-Key",
+    f"the id of the signal, up to {KEY_LETTERS} letters: sent again, it is the same signal",
+)
 
 
 class Reason(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,6 +67,37 @@ class WakeRequest(msgspec.Struct, forbid_unknown_fields=True):
     runner: str = ""  # on whose behalf, where that is not the owner
 
 
+class SignalRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`payload` is any JSON. `ttl` says how long the run keeps the signal: seconds, or text such
+    as `1h`; without it, until the run ends."""
+
+    payload: Any = None
+    ttl: float | str | None = None
+
+
+class SignalPage(msgspec.Struct):
+    """`names` are those that the definition waits for."""
+
+    run: str
+    names: list[str]
+    items: list[SignalView]
+
+
+class RetryRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Which run of the step, where several wait; all of them without."""
+
+    token: int = 0
+    reason: str = ""
+
+
+class SkipRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """With `result` the step counts as done with that result, without it as skipped."""
+
+    token: int = 0
+    reason: str = ""
+    result: Any = msgspec.UNSET
+
+
 # -- looking ---------------------------------------------------------------------------------------
 
 
@@ -63,6 +110,7 @@ async def list_all(request: web.Request) -> web.StreamResponse:
         name=asked["name"],
         labels=dict(_label(text) for text in asked["label"]),
         run_prefix=asked["prefix"] or "",
+        search=checked_search(asked["search"] or ""),
         parent=asked["parent"],
         created_after=asked["created_after"],
         created_before=asked["created_before"],
@@ -70,10 +118,13 @@ async def list_all(request: web.Request) -> web.StreamResponse:
         limit=limit + 1,
     )
     pairs = await look(
-        request, lambda by: [(head, by.read.missing(head)) for head in by.store.heads(wanted)]
+        request,
+        lambda by: [
+            (head, by.read.missing(head), by.read.queued(head)) for head in by.store.heads(wanted)
+        ],
     )
     shown, following = page_of(pairs, limit, lambda pair: (pair[0].created_at, pair[0].run))
-    cards = [shapes.run_card(head, missing) for head, missing in shown]
+    cards = [shapes.run_card(*each) for each in shown]
     return answer(shapes.RunPage(items=cards, next=following))
 
 
@@ -85,11 +136,8 @@ def _label(text: str) -> tuple[str, str]:
 
 
 async def show(request: web.Request) -> web.StreamResponse:
-    run = request.match_info["run"]
-    shown = await read_inline(request, lambda by: by.read.show(run))
-    shown["created"] = shapes.instant(shown["created_at"])
-    shown["updated"] = shapes.instant(shown["updated_at"])
-    return answer(shown)
+    run, ended = request.match_info["run"], request.app[ENDED_RUNS]
+    return json_answer(await read_inline(request, lambda by: ended.show(by, run)))
 
 
 async def explain(request: web.Request) -> web.StreamResponse:
@@ -107,6 +155,11 @@ async def graph(request: web.Request) -> web.StreamResponse:
 async def joins(request: web.Request) -> web.StreamResponse:
     run = request.match_info["run"]
     return answer(await look(request, lambda by: by.read.joins(run)))
+
+
+async def signals(request: web.Request) -> web.StreamResponse:
+    run = request.match_info["run"]
+    return answer(await read_inline(request, lambda by: by.read.signals(run)))
 
 
 # -- telling ---------------------------------------------------------------------------------------
@@ -134,6 +187,29 @@ async def resume(request: web.Request) -> web.StreamResponse:
 async def cancel(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, Reason, optional=True)
     return answer(await tell(request, s.Cancel(actor_of(request), body.reason)))
+
+
+async def retry(request: web.Request) -> web.StreamResponse:
+    body = await read_body(request, RetryRequest, optional=True)
+    step, token = request.match_info["step"], _token(body.token)
+    return answer(await tell(request, s.RetryNow(step, token, actor_of(request), body.reason)))
+
+
+async def skip(request: web.Request) -> web.StreamResponse:
+    body = await read_body(request, SkipRequest, optional=True)
+    step, token = request.match_info["step"], _token(body.token)
+    said = skipping(step, token, actor_of(request), body.reason, body.result)
+
+    async def do(_this: KeyedRequest) -> tuple[int, Any]:
+        return 200, await tell(request, said)
+
+    return await once(request, msgspec.to_builtins(body), do)
+
+
+def _token(given: int) -> int:
+    if given < 0:
+        raise ApiError(422, "usage", "a step run is named by its number", "send `token` from 1 on")
+    return given
 
 
 async def patch(request: web.Request) -> web.StreamResponse:
@@ -169,6 +245,14 @@ async def wake(request: web.Request) -> web.StreamResponse:
     return await once(request, msgspec.to_builtins(body), do)
 
 
+async def signal_run(request: web.Request) -> web.StreamResponse:
+    body = await read_body(request, SignalRequest, optional=True)
+    run, name = request.match_info["run"], request.match_info["name"]
+    given = key_of(request)
+    said = signal(name, body.payload, actor=actor_of(request), ttl=body.ttl, id=given)
+    return answer(await send_signal(request.app[PARTS].verbs, run, said))
+
+
 # -- the table -------------------------------------------------------------------------------------
 
 
@@ -190,6 +274,7 @@ _FILTERS = (
     Query("name", "only runs of definitions of this name", example="hello"),
     Query("label", "only runs with this label: key=value", many=True, example="tenant=north"),
     Query("prefix", "only runs whose id starts with this"),
+    Query("search", "only runs with these words in id, name, labels or reason", example="bank 500"),
     Query("parent", "only children of this run"),
     Query("created_after", "started at this instant (ms) or later", "integer"),
     Query("created_before", "started before this instant (ms)", "integer"),
@@ -238,6 +323,21 @@ ROUTES = (
     _told("resume", resume, "Continue a paused run", body=shapes.Nothing, example={}),
     _told("cancel", cancel, "Cancel a run: its running jobs are stopped"),
     _told(
+        "steps/{step}/retry",
+        retry,
+        "Try a step now that waits for its next try",
+        body=RetryRequest,
+        example={"reason": "the disk has room again"},
+    ),
+    _told(
+        "steps/{step}/skip",
+        skip,
+        "End a run of a step without its work: as skipped, or as done with a given result",
+        body=SkipRequest,
+        example={"reason": "the supplier is closed", "result": {"price": None}},
+        headers=(KEY_HEADER,),
+    ),
+    _told(
         "patch",
         patch,
         "Write to the context of a run; admission of held tokens is evaluated again",
@@ -255,5 +355,26 @@ ROUTES = (
         returns=shapes.Woken,
         example={"process": 2, "payload": {"paid": True}},
         headers=(KEY_HEADER,),
+    ),
+    Route(
+        "GET",
+        f"{RUN}/signals",
+        "read",
+        signals,
+        "The signals that a run keeps, and what became of the last others",
+        returns=SignalPage,
+    ),
+    Route(
+        "POST",
+        f"{RUN}/signals/{{name}}",
+        "operate",
+        signal_run,
+        "Send a signal to a run: a wait takes it, or the run keeps it for one",
+        body=SignalRequest,
+        bodiless=True,
+        returns=SignalSent,
+        example={"payload": {"order": 7}, "ttl": "1h"},
+        errors=(409,),
+        headers=(ID_HEADER,),
     ),
 )

@@ -18,11 +18,11 @@ from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, KeyedRequest, 
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.readers import look
-from anabranch.surfaces.http.io.request_body import answer, read_body
+from anabranch.surfaces.http.io.request_body import answer, read_body, read_query
 from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.http.resources.definitions import EXAMPLE
 from anabranch.surfaces.http.resources.definitions import prepared as compiled
-from anabranch.surfaces.http.routes import API, PARTS, Route
+from anabranch.surfaces.http.routes import API, PARTS, Query, Route
 from anabranch.surfaces.http.traces import TRACE_HEADER, traced
 
 
@@ -44,6 +44,13 @@ class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
     rules: dict[str, Any] | None = None  # of an orchestration, by alias or address
     file: str = TEXT  # what the file of the definition is called; none is read
     allow_extra_input: bool = False  # take input that the definition has no use for
+    priority: int | None = None  # instead of the definition's; the highest goes first
+
+
+class RedriveRequest(msgspec.Struct, forbid_unknown_fields=True, rename={"from_step": "from"}):
+    """With `from` that step and what depends on it run again as well, however they ended."""
+
+    from_step: str = ""
 
 
 async def start(request: web.Request) -> web.StreamResponse:
@@ -64,6 +71,7 @@ async def start(request: web.Request) -> web.StreamResponse:
                 labels=body.labels,
                 trace=traced(request),
                 allow_extra_input=body.allow_extra_input,
+                priority=body.priority,
             )
         except InputError as error:
             begun = _begun_before(this, chosen, error)
@@ -81,7 +89,7 @@ def _begun_before(this: KeyedRequest, run: str | None, error: InputError) -> str
 
 def _check_start(body: StartRequest) -> None:
     given = [body.definition, body.fingerprint, body.template, body.path, body.catalog_id]
-    if sum(one is not None for one in given) != 1:
+    if given.count(None) != len(given) - 1:
         said = "a run starts from a definition, a fingerprint, a path or a template, one of them"
         hint = "send `definition`, or `fingerprint`, `path`, `catalog_id` or `template`"
         raise ApiError(422, "usage", said, hint)
@@ -135,8 +143,8 @@ async def _from_catalog(request: web.Request, body: StartRequest) -> Prepared:
 
 
 async def redrive(request: web.Request) -> web.StreamResponse:
-    await read_body(request, shapes.Nothing, optional=True)
-    run = request.match_info["run"]
+    body = await read_body(request, RedriveRequest, optional=True)
+    run, asked = request.match_info["run"], {"from": body.from_step} if body.from_step else None
 
     async def begin(this: KeyedRequest) -> tuple[int, Any]:
         parts = request.app[PARTS]
@@ -144,17 +152,19 @@ async def redrive(request: web.Request) -> web.StreamResponse:
         if this.run is not None and parts.engine.known(this.run):
             return 201, shapes.Started(this.run, origin)
         try:
-            begun = await parts.verbs.redrive(run, new=this.run, trace=traced(request))
+            begun = await parts.verbs.redrive(
+                run, new=this.run, trace=traced(request), from_step=body.from_step
+            )
         except InputError as error:
             begun = _begun_before(this, this.run, error)
         return 201, shapes.Started(begun, origin)
 
-    return _located(await once(request, None, begin, again=True))
+    return _located(await once(request, asked, begin, again=True))
 
 
 async def plan_redrive(request: web.Request) -> web.StreamResponse:
-    run = request.match_info["run"]
-    return answer(await look(request, lambda by: prepare_redrive(by.read, run).plan()))
+    run, step = request.match_info["run"], read_query(request)["from"] or ""
+    return answer(await look(request, lambda by: prepare_redrive(by.read, run, step).plan()))
 
 
 ROUTES = (
@@ -178,7 +188,8 @@ ROUTES = (
         plan_redrive,
         "Show what a redrive would run again, why, and what it would reuse; starts nothing",
         returns=RedrivePlan,
-        errors=(409,),
+        query=(Query("from", "also run this step and what depends on it again", example="match"),),
+        errors=(409, 422),
     ),
     Route(
         "POST",
@@ -186,10 +197,10 @@ ROUTES = (
         "operate",
         redrive,
         "Start a linked run that repeats what failed and what depends on it, and keeps the rest",
-        body=shapes.Nothing,
+        body=RedriveRequest,
         bodiless=True,
         returns=shapes.Started,
-        example={},
+        example={"from": "match"},
         status=201,
         errors=(409,),
         headers=(KEY_HEADER, TRACE_HEADER),

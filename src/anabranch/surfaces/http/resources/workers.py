@@ -20,13 +20,15 @@ from typing import Any
 from aiohttp import web
 
 from anabranch.errors import Denied, NotFound, Refused
-from anabranch.kernel import stimuli as s
-from anabranch.kernel.values import Answer, Fault
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.workers.claims import Claimed
 from anabranch.operations.workers.job_data import ResultsPage
 from anabranch.operations.workers.leases import NOBODY, LeaseClaim, LeaseHolder
-from anabranch.operations.workers.worker_api import Beat, PoolState, WorkerApi
+from anabranch.operations.workers.worker_api import Beat, WorkerApi
+from anabranch.operations.workers.worker_cards import WorkerCards
+from anabranch.pools.answers import FailBody, ParkBody, ReportBody
+from anabranch.pools.remote.shapes import Begun, FoundCredential, ServerAddress, ServerList, Source
+from anabranch.pools.seen.pool_cards import PoolCard
 from anabranch.runtime.messages.codec import RunElsewhere
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.guard.shares import long_request
@@ -41,29 +43,23 @@ from anabranch.surfaces.http.io.request_body import (
 from anabranch.surfaces.http.io.work_shapes import (
     Accepted,
     BeatBody,
-    Begun,
     ChildBody,
     ClaimBody,
-    FailBody,
-    FoundCredential,
     Kept,
-    ParkBody,
+    LogsBody,
     PoolList,
     ProgressBody,
     ReleaseBody,
-    ReportBody,
-    ServerAddress,
-    ServerList,
-    Source,
     WaitBody,
     WaitingJobs,
     WatchBody,
     Watched,
     WithdrawBody,
     Withdrawn,
+    WorkerList,
 )
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Handler, Query, Route
-from anabranch.work.port import InlineAnswer
+from anabranch.work.port import parked_job
 from anabranch.work.secrets.oauth2 import KeychainError
 
 JOB = API + "/jobs/{run}/{job}/{attempt}"
@@ -83,6 +79,7 @@ HINTS: Mapping[str, str] = {
     "child_refused": "fail the job: the definition of the child must be fixed on the server",
     "credential_refused": "request only credentials that the task names in its definition",
     "not_running": "the job was cancelled: stop the work and release it",
+    "pool_on_cluster": "serve another pool, or start the server without the cluster of this one",
 }
 
 
@@ -171,6 +168,7 @@ async def let_go(app: web.Application) -> None:
 async def claim(request: web.Request) -> web.Response:
     body = await read_body(request, ClaimBody)
     pool = _own_pool(request)
+    _pools(request).require_workers(pool, body.worker)
     with long_request(request, "claims") if body.wait_seconds > 0 else nullcontext():
         claimed = await _pools(request).claim(
             pool,
@@ -182,6 +180,7 @@ async def claim(request: web.Request) -> web.Response:
             items=body.items,
             gone=_hung_up(request),
             by=_holder(request),
+            about=body.about,
         )
     return answer(claimed)
 
@@ -189,9 +188,14 @@ async def claim(request: web.Request) -> web.Response:
 async def wait(request: web.Request) -> web.Response:
     body = await read_body(request, WaitBody)
     pool = _own_pool(request)
+    _pools(request).require_workers(pool, body.worker)
     with long_request(request, "claims") if body.wait_seconds > 0 else nullcontext():
         found = await _pools(request).wait(
-            pool, body.worker, wait_seconds=body.wait_seconds, gone=_hung_up(request)
+            pool,
+            body.worker,
+            wait_seconds=body.wait_seconds,
+            gone=_hung_up(request),
+            about=body.about,
         )
     return answer(WaitingJobs(found))
 
@@ -212,17 +216,23 @@ async def withdraw(request: web.Request) -> web.Response:
 
 
 async def pools(request: web.Request) -> web.Response:
-    return answer(PoolList(_pools(request).states()))
+    return answer(PoolList(request.app[PARTS].pool_cards.all()))
+
+
+async def workers(request: web.Request) -> web.Response:
+    parts = request.app[PARTS]
+    cards = WorkerCards(parts.engine, parts.performers)
+    return answer(WorkerList(cards.all(), cards.server()))
 
 
 async def pool(request: web.Request) -> web.Response:
-    name, found = request.match_info["pool"], _pools(request)
+    name, found = request.match_info["pool"], request.app[PARTS].pool_cards
     known = found.names()
     if name not in known:
         said = f"no job of a pool {name[:200]!r} was seen, and no worker has asked for one"
         hint = did_you_mean(name, known) or "GET /api/v1/pools lists the pools"
         raise ApiError(404, "unknown_pool", said, hint)
-    return answer(found.state(name))
+    return answer(found.card(name))
 
 
 async def watch(request: web.Request) -> web.Response:
@@ -252,49 +262,31 @@ async def progress(request: web.Request) -> web.Response:
     return _accepted()
 
 
+async def logs(request: web.Request) -> web.Response:
+    body = await read_body(request, LogsBody)
+    _pools(request).logs(_out(request), [batch.batch() for batch in body.batches])
+    return _accepted()
+
+
 async def report(request: web.Request) -> web.Response:
     body = await read_body(request, ReportBody)
     if body.payload and (not _HASH.fullmatch(body.payload) or body.result is not None):
         wrong = "`payload` is the SHA-256 that POST …/payloads answered with, instead of `result`"
         raise ApiError(422, "schema", wrong, "leave one of the two out")
-    kind = InlineAnswer if body.inline else Answer
-    said = kind(
-        status="ok",
-        result=body.result,
-        outcome=body.outcome,
-        patches=body.patches,
-        wait_ms=max(0, body.wait_ms),
-        shard=body.shard,
-        locals=body.locals,
-        redacted=max(0, body.redacted),
-        tasks=body.tasks,
-    )
-    await _pools(request).report(_out(request), said, payload=body.payload)
+    await _pools(request).report(_out(request), body.answer(), payload=body.payload)
     return _accepted()
 
 
 async def fail(request: web.Request) -> web.Response:
     body = await read_body(request, FailBody)
-    fault = Fault(body.kind, body.message, body.code, body.retryable, body.details)
-    outcome = "error" if body.status == "error" else ""
-    said = Answer(
-        status=body.status,
-        fault=fault,
-        outcome=outcome,
-        patches=body.patches,
-        locals=body.locals,
-        redacted=max(0, body.redacted),
-        tasks=body.tasks,
-    )
-    await _pools(request).report(_out(request), said)
+    await _pools(request).report(_out(request), body.answer())
     return _accepted()
 
 
 async def park(request: web.Request) -> web.Response:
     body = await read_body(request, ParkBody)
     out = _out(request)
-    parked = s.JobPark(out.job, out.attempt, body.ticket, body.until, body.memory, body.limit_ms)
-    await _pools(request).park(out, parked)
+    await _pools(request).park(out, parked_job(out.job, out.attempt, body.answer()))
     return _accepted()
 
 
@@ -409,13 +401,21 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "GET", API + "/pools", "read", pools,
-        "Every pool: waiting jobs, leased jobs and their workers, which workers asked",
+        "Every pool: waiting jobs, leased jobs and their workers, which workers asked, and the "
+        "compute cluster that does it",
         returns=PoolList,
     ),
     Route(
         "GET", API + "/pools/{pool}", "read", pool,
-        "One pool: waiting jobs, leased jobs and their workers, which workers asked",
-        returns=PoolState, errors=(404,),
+        "One pool: waiting jobs, leased jobs and their workers, which workers asked, and the "
+        "compute cluster that does it",
+        returns=PoolCard, errors=(404,),
+    ),
+    Route(
+        "GET", API + "/workers", "read", workers,
+        "The workers that asked this server since it started: where they run, what they can do, "
+        "their jobs and when they were last heard; and the work of the server itself",
+        returns=WorkerList,
     ),
     Route(
         "POST", API + "/jobs/watch", "work", watch,
@@ -434,6 +434,19 @@ ROUTES: tuple[Route, ...] = (
     _job(
         "POST", "/progress", progress, "Report the progress of the work, in small JSON",
         body=ProgressBody, returns=Accepted, example={"progress": {"done": 30, "of": 100}},
+    ),
+    _job(
+        "POST", "/logs", logs,
+        "Hand in what the job has printed, while it is at work",
+        body=LogsBody, returns=Accepted,
+        example={
+            "batches": [{
+                "first_line": 0, "lines": 1, "start": 0, "size": 6,
+                "pieces": [
+                    {"at": 1760000000000, "stream": "stdout", "level": "info", "text": "hello"}
+                ],
+            }],
+        },
     ),
     _job(
         "POST", "/report", report,

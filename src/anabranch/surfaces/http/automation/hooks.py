@@ -1,0 +1,164 @@
+"""Calls that fire triggers: POST /hooks/NAME.
+
+    who calls (signature or token) → JSON → once (key or signature) → a run or a signal
+
+Nothing is changed before all of that is right. A signed call without a key of its own is known by
+its signature: the same one again is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from anabranch.errors import Denied, NotFound
+from anabranch.operations.access.tokens import Caller
+from anabranch.operations.triggers.firing import TriggerResult, TriggerSource
+from anabranch.operations.triggers.rendering import key_of
+from anabranch.operations.triggers.signatures import header_of, require_genuine
+from anabranch.operations.triggers.trigger import HookRules, Trigger
+from anabranch.operations.triggers.triggers import names_of_call
+from anabranch.surfaces.http.guard.audit import ACTION, OPEN_CALLER
+from anabranch.surfaces.http.guard.auth import CALLER
+from anabranch.surfaces.http.guard.idempotency import (
+    KEY_HEADER,
+    REPLAYED,
+    KeyedRequest,
+    once_for,
+)
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.request_body import LIMITS, check_media, parse, read_at_most
+from anabranch.surfaces.http.io.threads import in_thread
+from anabranch.surfaces.http.routes import API, PARTS, Header, Route
+from anabranch.surfaces.http.traces import TRACE_HEADER, traced
+
+BODY_BYTES = 1024 * 1024
+NO_HOOK = "no_hook"
+SIGNATURE_HEADER = Header(
+    "Anabranch-Signature", "t=<unix seconds>,v1=<hex of HMAC-SHA256 over `<t>.` and the body>"
+)
+
+
+async def call(request: web.Request) -> web.StreamResponse:
+    name = request.match_info["hook"]
+    trigger, rules = await _trigger(request, name)
+    body = await _body(request)
+    request[ACTION] = "hooks.call"
+    await _require_caller(request, rules, body)
+    if trigger.paused_at is not None:
+        said = f"the trigger {name} is paused; nothing was done"
+        raise ApiError(409, "trigger_paused", said, f"`anabranch trigger resume {name}`")
+    said = await _said(request, body)
+    names = names_of_call(said, request.headers, request.query, rules)
+    key = await asyncio.to_thread(key_of, trigger, names)
+    unnamed = not key and rules.auth == "signature"
+    if unnamed:
+        signature = request.headers[header_of(rules)]
+        key = f"signature:{hashlib.sha256(signature.encode()).hexdigest()}"
+    firer = request.app[PARTS].triggering.firer
+
+    async def fire(this: KeyedRequest) -> tuple[int, Any]:
+        cause = TriggerSource(id=this.run, trace=traced(request))
+        return 202, await firer.fire(trigger, names, cause)
+
+    digest = hashlib.sha256(body).hexdigest()
+    response = await once_for(request, f"hook:{name}", key, digest, fire, again=True)
+    if unnamed and REPLAYED in response.headers:
+        wrong = "this signed call was taken before; nothing was done again"
+        hint = "sign it anew for another run, or send an Idempotency-Key with it"
+        raise ApiError(409, "replayed", wrong, hint)
+    return _located(response)
+
+
+async def _trigger(request: web.Request, name: str) -> tuple[Trigger, HookRules]:
+    triggers = request.app[PARTS].triggering.triggers
+    try:
+        found = await in_thread(triggers.get, name)
+    except NotFound:
+        found = None
+    if found is None or found.hook is None:  # which other names there are is not for everybody
+        raise ApiError(404, NO_HOOK, f"there is no hook {name[:80]!r}", "look at its name")
+    return found, found.hook
+
+
+async def _body(request: web.Request) -> bytes:
+    limits = request.app[LIMITS]
+    most = min(BODY_BYTES, limits.body_bytes)
+    said = f"the body is larger than {most:,} bytes, the most that a hook takes"
+    hint = "send less, and let the run fetch the rest"
+    return await read_at_most(request, most, limits.body_seconds, said, hint)
+
+
+async def _require_caller(request: web.Request, rules: HookRules, body: bytes) -> None:
+    if rules.auth == "token":
+        _require_token(request, rules)
+    else:
+        await _require_signature(request, rules, body)
+
+
+async def _require_signature(request: web.Request, rules: HookRules, body: bytes) -> None:
+    triggering, header = request.app[PARTS].triggering, header_of(rules)
+    given = request.headers.getall(header, [])
+    signature = given[0] if len(given) == 1 else ""
+    secret = await triggering.secret_of(rules)
+    now = request.app[PARTS].engine.clock.now() / 1000
+    try:
+        await in_thread(require_genuine, rules, secret, signature, body, now)
+    except Denied as denied:
+        hint = f"sign the call with the secret of the hook in the header {header}"
+        raise ApiError(401, denied.code, denied.message, hint) from None
+    request[OPEN_CALLER] = Caller(f"hook:{request.match_info['hook']}", frozenset())
+
+
+def _require_token(request: web.Request, rules: HookRules) -> None:
+    """A token with the scope `hook` or `operate`. The session of a browser is none: any page could
+    make it call."""
+    caller = request.get(CALLER)
+    if caller is None or (caller.token and "Authorization" not in request.headers):
+        said = "the hook takes calls with a token"
+        raise ApiError(
+            401,
+            "token_missing",
+            said,
+            "send Authorization: Bearer anb_…",
+            headers={"WWW-Authenticate": 'Bearer realm="anabranch"'},
+        )
+    request[OPEN_CALLER] = caller
+    if not (caller.may("hook") or caller.may("operate")):
+        said = f"this needs the scope 'hook'; the token of {caller.actor!r} does not have it"
+        raise ApiError(403, "scope", said, "`anabranch token create --scope hook` makes one")
+    if rules.senders and caller.actor not in rules.senders:
+        said = f"the hook takes no calls of {caller.actor!r}"
+        raise ApiError(403, "sender", said, "add the name with --from where the trigger is added")
+
+
+async def _said(request: web.Request, body: bytes) -> Any:
+    """The body as JSON; one that is left out is null."""
+    if not body.strip():
+        return None
+    check_media(request)
+    depth = request.app[LIMITS].depth
+    if len(body) <= request.app[LIMITS].thread_bytes:
+        return parse(body, Any, depth)
+    return await asyncio.to_thread(parse, body, Any, depth)
+
+
+def _located(response: web.Response) -> web.Response:
+    assert isinstance(response.body, bytes)
+    fired = msgspec.json.decode(response.body, type=TriggerResult)
+    if fired.run is not None:
+        response.headers["Location"] = f"{API}/runs/{fired.run}"
+    return response
+
+
+ROUTES = (
+    Route("POST", "/hooks/{hook}", "open", call,
+          "Fire a trigger: start a run or signal runs; signed, or with a token of scope `hook`",
+          body=dict[str, Any], returns=TriggerResult, example={"order": "A-17", "paid": True},
+          status=202, bodiless=True, errors=(401, 403, 404, 409),
+          headers=(KEY_HEADER, SIGNATURE_HEADER, TRACE_HEADER)),
+)  # fmt: skip

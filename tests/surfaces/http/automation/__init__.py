@@ -1,0 +1,1 @@
+"""What begins runs by itself, over HTTP."""
