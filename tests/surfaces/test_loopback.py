@@ -11,7 +11,7 @@ from anabranch.settings import Settings
 from anabranch.store.ports import Store
 from anabranch.surfaces import loopback
 from anabranch.surfaces.http.serve import Server
-from anabranch.surfaces.loopback import is_loopback_url
+from anabranch.work.network.loopback import is_loopback_url
 from hangs import HANG_SECONDS
 from shared_store import PARTITIONS, fresh_schema
 

@@ -1,4 +1,4 @@
-"""A client of the HTTP API, for the command line.
+"""A client of the HTTP API, for the command line and for `anabranch.Client`.
 
 Problems come back as the errors they were at the server, with their codes and words, so whoever
 catches them need not know that there was a network in between. What the network itself does wrong
@@ -8,6 +8,7 @@ is a `ServerError`. Only what is safe to repeat is repeated: reads, and changes 
 from __future__ import annotations
 
 import asyncio
+import copy
 import errno
 import os
 import secrets
@@ -61,6 +62,7 @@ class Client:
         if actor:
             headers["X-Actor"] = actor
         self._headers = headers
+        self._more: Mapping[str, str] = {}  # of every request
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Client:
@@ -75,20 +77,33 @@ class Client:
         if self._session is not None:
             await self._session.close()
 
+    def acting(self, actor: str) -> Client:
+        """The same in the name of somebody, for one request or more."""
+        other = copy.copy(self)
+        other._more = {"X-Actor": actor} if actor else {}
+        return other
+
     # -- asking ------------------------------------------------------------------------------
 
     async def get(self, *path: str, **query: Any) -> Answer:
         return await self._repeated("GET", _path(path), query)
 
-    async def post(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Answer:
-        """With `once` the request carries a key: it may be sent again and is done once."""
-        key = {"Idempotency-Key": secrets.token_hex(16)} if once else {}
+    async def post(
+        self, *path: str, body: Any = None, once: bool | str = False, **query: Any
+    ) -> Answer:
+        """With `once` the request carries a key, a new one or this: it may be sent again and is
+        done once."""
+        chosen = once if isinstance(once, str) else secrets.token_hex(16)
+        key = {"Idempotency-Key": chosen} if once else {}
         send = self._repeated if once else self._sent
         return await send("POST", _path(path), query, body=body, headers=key)
 
     async def patch(self, *path: str, body: Any) -> Answer:
         """What it sets is the same when it is set again."""
         return await self._repeated("PATCH", _path(path), {}, body=body)
+
+    async def put(self, *path: str, body: Any) -> Answer:
+        return await self._repeated("PUT", _path(path), {}, body=body)
 
     async def delete(self, *path: str) -> Answer:
         return await self._repeated("DELETE", _path(path), {})
@@ -115,7 +130,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         session = self._open()
-        given = dict(headers or {})
+        given = {**self._more, **(headers or {})}
         data = None
         if body is not None:
             data, given["Content-Type"] = msgspec.json.encode(body), "application/json"
@@ -147,16 +162,19 @@ class Client:
 
     # -- following ---------------------------------------------------------------------------
 
-    async def stream(self, *path: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
-        """The records of an event stream until the run has ended; goes on after a break."""
+    async def stream(
+        self, *path: str, after: int = 0, item: str = "", **query: Any
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The records of an event stream until the run has ended; goes on after a break. `item` is
+        what its frames are called where they are no events."""
         tries = TRIES
         while tries:
             try:
-                async for name, data in self._frames(_path(path), after):
+                async for name, number, data in self._frames(_path(path), after, query):
                     if name == "end" and data.get("reason") == "finished":
                         return
-                    if "seq" in data and "kind" in data:
-                        after, tries = data["seq"], TRIES
+                    if name == item or ("seq" in data and "kind" in data):
+                        after, tries = data.get("seq", number), TRIES
                         yield data
             except ServerError:
                 if tries == 1:
@@ -165,23 +183,30 @@ class Client:
             await asyncio.sleep(PAUSE_SECONDS)
         raise ServerError(f"{self.url} ends the stream again and again")
 
-    async def _frames(self, path: str, after: int) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def _frames(
+        self, path: str, after: int, query: Mapping[str, Any]
+    ) -> AsyncIterator[tuple[str, int, dict[str, Any]]]:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=BEAT_SECONDS
         )
         try:
             async with self._open().get(
-                self.url + path, params={"after": after}, timeout=timeout, allow_redirects=False
+                self.url + path,
+                params={**query, "after": after},
+                timeout=timeout,
+                allow_redirects=False,
             ) as response:
                 if response.status != 200:
                     self._read(response, await response.read())
                     raise ServerError(f"{self.url} does not stream events: {response.status}")
-                name = ""
+                name, number = "", after
                 async for line in response.content:
-                    if line.startswith(b"event: "):
+                    if line.startswith(b"id: "):
+                        number = int(line[4:])
+                    elif line.startswith(b"event: "):
                         name = line[7:].strip().decode()
                     elif line.startswith(b"data: "):
-                        yield name, msgspec.json.decode(line[6:], type=dict)
+                        yield name, number, msgspec.json.decode(line[6:], type=dict)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise self._unreachable(error) from None
 

@@ -1,41 +1,18 @@
-"""URLs that lead to the machine that uses them, and what is wrong with telling one to others."""
+"""What is wrong with telling others a URL that leads to the machine that uses it."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from urllib.parse import urlsplit
 
 from anabranch.store.cluster_ports import ServerRecord
+from anabranch.work.network.loopback import is_loopback_url
 
 log = logging.getLogger("anabranch.http")
 
 LOOK_SECONDS = 5.0
-
-
-def is_loopback(address: str) -> bool:
-    return _read(address).is_loopback
-
-
-def _read(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Without its zone; an IPv4 address in the form of IPv6 as what it is."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    return getattr(found, "ipv4_mapped", None) or found
-
-
-def is_loopback_url(url: str) -> bool:
-    """As far as its text says so; a name could lead anywhere."""
-    host = (urlsplit(url).hostname or "").rstrip(".")
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = _read(host)
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_unspecified
 
 
 async def warn_of_loopback(url: str, servers: Callable[[], Sequence[ServerRecord]]) -> None:

@@ -20,8 +20,8 @@ import elsewhere
 from anabranch.app import Parts, open_store
 from anabranch.kernel.state import State
 from anabranch.settings import Settings
-from anabranch.surfaces import ui
 from anabranch.surfaces.http.app import make_application
+from anabranch.surfaces.ui.routes import mount
 from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
 
@@ -71,13 +71,13 @@ class Steps:
 
         @box.tool(name="wait_at")
         def wait_at(door: str) -> dict[str, Any]:
-            if not self.door(door).wait(600):
+            if not self.door(door).wait(HANG_SECONDS):
                 raise TimeoutError(door)
             return {"door": door}
 
         @box.tool(name="item")
         def item(n: int, bad: int, door: str = "", error: str = "") -> int:
-            if door and not self.door(door).wait(600):
+            if door and not self.door(door).wait(HANG_SECONDS):
                 raise TimeoutError(door)
             if n % 50 == bad and not self.door("mended").is_set():
                 raise ValueError(error or f"item {n} is bad")
@@ -115,7 +115,7 @@ class Server:
         self.steps.open_all()
         self.call(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(HANG_SECONDS)
         self._loop.close()
 
     async def _open(self) -> None:
@@ -129,7 +129,7 @@ class Server:
         self.store = open_store(settings)
         self.parts = Parts(self.store, settings, tools, self._participants)
         await self.parts.engine.open()
-        app = make_application(self.parts, settings, mounts=(ui.mount,))
+        app = make_application(self.parts, settings, mounts=(mount,))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=self._shutdown_seconds)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)

@@ -11,8 +11,13 @@ from .support import ASKED, LOOP, OPINIONS, RULES, TWO_FRAMES, TWO_STEPS, Server
 
 PAGES = (
     *("runs", "run", "failed", "sleeping", "joined", "timeline", "events", "data", "definition"),
-    *("loop", "approvals", "many", "empty", "error"),
+    *("step", "step failed", "drawer"),
+    *("loop", "approvals", "pools", "many", "empty", "error", "overview"),
 )
+
+
+#: A step that no worker does.
+POOLED = TWO_STEPS.replace("step: dig\n", "step: dig\n    spec: {pool: gpu}\n")
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +28,7 @@ def addresses(server: Server) -> dict[str, str]:
     asked = server.run(ASKED)
     loop = server.run(LOOP, {"count": 60})
     joined = server.run(OPINIONS, {"amount": 5}, rules=RULES)
+    server.start(POOLED)
     return {
         "runs": "/runs",
         "run": f"/runs/{waiting}",
@@ -33,11 +39,16 @@ def addresses(server: Server) -> dict[str, str]:
         "events": f"/runs/{failed}/events",
         "data": f"/runs/{asked}/data",
         "definition": f"/runs/{failed}/definition",
+        "step": f"/runs/{asked}/steps/approve",
+        "step failed": f"/runs/{failed}/steps/match",
+        "drawer": f"/runs/{failed}",
         "loop": f"/runs/{loop}/loops/each",
         "approvals": "/approvals",
+        "pools": "/pools",
         "many": "/runs",
         "empty": "/runs?name=nobody",
         "error": "/nowhere",
+        "overview": "/overview",
     }
 
 
@@ -48,6 +59,9 @@ def open_page(page: Any, addresses: dict[str, str], name: str) -> None:
         page.get_by_label("Tick all").check()
         page.get_by_role("button", name="Cancel…").click()
         page.get_by_role("heading", name="Cancel").wait_for()
+    if name == "drawer":
+        page.locator("#steps tr[data-step=match] a").click()
+        page.locator("#drawer[open] #step-title").wait_for()
     if name == "timeline":
         page.wait_for_selector("#timeline rect.seg")
 
@@ -108,8 +122,8 @@ CONTRAST = """() => {
     const node = walker.currentNode;
     const element = node.parentElement;
     if (!node.data.trim() || !element.checkVisibility({opacityProperty: true})) continue;
-    if (element.closest('script, style, title, option, .unseen, .skip, :disabled, dialog'))
-      continue;
+    if (element.closest('script, style, title, option, .unseen, .skip, :disabled')
+        || element.closest('dialog:not([open])')) continue;
     const svg = element.closest('svg');
     const style = getComputedStyle(element);
     let faint = 1;
@@ -203,7 +217,8 @@ def test_headings_landmarks_and_names_tell_where_one_is_and_every_text_stands_ou
 CONTROLS = """() => [...document.querySelectorAll(
     'a[href], button, input, select, textarea, summary, [tabindex="0"]')]
   .filter(one => one.checkVisibility({visibilityProperty: true}) && !one.disabled
-    && one.type !== 'hidden' && !one.closest('dialog:not([open])'))
+    && one.type !== 'hidden' && !one.closest('dialog:not([open])')
+    && (document.querySelector('dialog[open]')?.contains(one) ?? true))
   .map((one, at) => one.dataset.tab = String(at))"""
 
 HERE = """() => {

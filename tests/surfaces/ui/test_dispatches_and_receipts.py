@@ -130,12 +130,12 @@ def test_what_a_source_decides_can_be_asked_again_or_overridden_by_name(
     page.goto("/approvals")
     card = page.locator(f'article[data-gate="{run}"]')
     assert "decided by capability publication.verify alone" in card.inner_text()
-    assert card.get_by_role("button", name="Fulfil", exact=True).count() == 0
+    assert card.get_by_role("button", name="Approve", exact=True).count() == 0
     card.get_by_role("button", name="Ask capability publication.verify again").click()
     page.get_by_text("Asked again.").wait_for()
     server.wait(run, standing=True)  # it says no once more
     page.goto("/approvals")
     card = page.locator(f'article[data-gate="{run}"]')
-    card.get_by_role("button", name="Override: fulfil").click()
-    page.get_by_text("Fulfilled.").wait_for()
+    card.get_by_role("button", name="Override: approve").click()
+    page.get_by_text("Approved.").wait_for()
     assert server.wait(run).status == "completed"

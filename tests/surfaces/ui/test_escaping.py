@@ -11,7 +11,7 @@ import pytest
 from anabranch.kernel import stimuli as s
 
 from .scenes import FAILING, confirm
-from .support import ASKED, LOOP, NASTY, OPINIONS, RULES, Server
+from .support import ASKED, LOOP, NASTY, OPINIONS, RULES, Server, eventually
 
 SCARY = f"""
 apiVersion: noetl.io/v2
@@ -82,7 +82,7 @@ def test_what_a_live_page_is_sent_is_text_too(page: Any, server: Server) -> None
 def test_what_is_typed_into_questions_and_answers_is_text_too(page: Any, server: Server) -> None:
     run = server.run(ASKED)
     page.goto(f"/runs/{run}")
-    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Pause", exact=True).click()
     confirm(page, reason=NASTY)
     page.locator("[data-part=waits]").get_by_text("<img src=x").wait_for()
     server.call(server.parts.verbs.send(run, s.Resume("kim")))
@@ -91,8 +91,10 @@ def test_what_is_typed_into_questions_and_answers_is_text_too(page: Any, server:
     card.get_by_label("Reason").fill(NASTY)
     way = card.locator("form").get_attribute("action")
     server.call(server.parts.verbs.send(run, s.Decide("approve", "fulfil", NASTY, NASTY)))
+    reject = page.locator(f'form[action="{way}"]').get_by_role("button", name="Reject")
+    assert eventually(reject.is_disabled)  # the page has heard of it
     page.evaluate("document.querySelectorAll('button').forEach(one => one.disabled = false)")
-    page.locator(f'form[action="{way}"]').get_by_role("button", name="Reject").click()
+    reject.click()
     assert page.locator("[role=alert]").inner_text().count("<img src=x onerror") == 2
     assert page.locator("main img").count() == 0
     assert page.evaluate("window.hacked") is None

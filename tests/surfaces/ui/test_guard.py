@@ -160,7 +160,7 @@ class Locked:
         return serve.Server(settings, grace_seconds=0.2)
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(HANG_SECONDS)
 
     def token(self, name: str, *scopes: str) -> str:
         text: str = self.server.access.create(name, scopes)[1]
@@ -169,7 +169,7 @@ class Locked:
     def stop(self) -> None:
         self.call(self.server.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(HANG_SECONDS)
         self._loop.close()
 
 
@@ -253,3 +253,10 @@ def test_who_may_only_read_changes_nothing(locked: Locked) -> None:
     form["csrf"] = decider.csrf(f"/runs/{run}")
     assert decider.ask(f"/runs/{run}/gates/{name}", form)[0] == 303
     assert locked.call(locked.server.parts.verbs.wait(run)).status == "completed"
+
+
+def test_a_call_of_a_hook_that_is_refused_gets_a_problem_and_no_page(visitor: Visitor) -> None:
+    status, text, headers = visitor.ask("/hooks/nowhere", {"a": "b"}, Accept="*/*")
+    assert status >= 400
+    assert headers["Content-Type"].startswith("application/problem+json")
+    assert "<html" not in text

@@ -176,7 +176,7 @@ def test_the_judge_is_shown_while_it_is_asked_and_with_what_it_said(
     assert "capability publication.verify" in card.inner_text()
     becomes(page, "document.querySelector('#joins').textContent.includes('a decision')")
     page.goto("/approvals")
-    page.get_by_role("button", name="Fulfil").first.click()
+    page.get_by_role("button", name="Approve").first.click()
     assert server.wait(run).status == "completed"
     page.goto(f"/runs/{run}/joins")
     assert [one.inner_text() for one in page.locator(".judged > .badge").all()] == [

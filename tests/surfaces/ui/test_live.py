@@ -46,7 +46,7 @@ def test_a_stream_tells_everything_first_and_then_only_what_changed(server: Serv
         told = next(news for kind, news in said if kind == "run" and "fill" in news["steps"])
         assert told["steps"]["dig"] == ["done", 1, 0]
         assert told["steps"]["fill"][2] == 1  # a token is there
-        assert told["moves"] == [["dig", "fill", 1]]  # and this is the way it came
+        assert told["moves"] == [["dig", "fill", "ok", 1]]  # and this is the way it came
         server.steps.open("s2")
         rest = list(said)  # the stream ends with the run
     last = [news for kind, news in rest if kind == "run"][-1]

@@ -40,6 +40,7 @@ PAGES = (
     *("runs", "run", "finished", "timeline", "events", "joins", "data", "definition", "loop"),
     *("approvals", "definitions", "definition_kept", "sessions", "login", "error", "long"),
     *("failed", "timeline_failed", "loop_failed", "sleeping", "runs_filtered", "runs_none"),
+    "overview",
 )
 
 
@@ -78,6 +79,7 @@ def addresses(server: Server) -> dict[str, str]:
         "sleeping": f"/runs/{sleeping(server)}",
         "runs_filtered": "/runs?status=failed&status=waiting&dialect=noetl&from=2020-01-01T00:00",
         "runs_none": "/runs?name=nobody&label=team%3Dnobody",
+        "overview": "/overview",
     }
 
 
@@ -141,6 +143,11 @@ def test_a_page_fits_every_window_and_names_its_parts(
     context.close()
 
 
+#: What is read out of the control that has the focus.
+NAME = """(document.activeElement.ariaLabel ?? document.activeElement.textContent)
+  .trim().slice(0, 20)"""
+
+
 def test_the_keyboard_reaches_the_content_first_and_every_verb(
     page: Any, addresses: dict[str, str]
 ) -> None:
@@ -152,8 +159,9 @@ def test_the_keyboard_reaches_the_content_first_and_every_verb(
     reached = []
     for _ in range(14):
         page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.textContent.trim().slice(0, 20)"))
-    assert reached[:3] == ["Pause", "Patch", "Cancel"]
+        reached.append(page.evaluate(NAME))
+    assert reached[0].startswith("Copy ")
+    assert reached[1:4] == ["Pause", "Patch", "Cancel"]
     assert "Timeline" in reached
 
 

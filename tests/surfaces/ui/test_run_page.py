@@ -97,7 +97,7 @@ def test_a_join_is_drawn_with_its_rule_and_its_scope_and_says_when_it_closed(
     page.goto(f"/runs/{run}")
     becomes(page, "document.querySelector('.anb-join text').textContent.includes('✓')")
     assert "2 of 3" in page.locator(".anb-join").text_content()
-    assert "ORDER: 2 of 3 · kill" in page.locator(".anb-frame").text_content()
+    assert "ORDER: 2 of 3 · kill" in page.locator(".anb-title").text_content()
     inside = """() => {
       const frame = document.querySelector('.anb-frame rect').getBoundingClientRect();
       return ['A', 'B', 'C', 'ORDER', 'DONE'].filter(name => {
@@ -137,7 +137,7 @@ def test_why_it_waits_is_on_every_page_of_an_unfinished_run(page: Any, server: S
         page.goto(f"/runs/{run}{way}")
         why = page.locator("[data-part=waits]")
         assert "dig" in why.inner_text()
-        assert "waits for its work (attempt 1)" in why.inner_text()
+        assert "at work (attempt 1)" in why.inner_text()
     server.steps.open("why")
 
 

@@ -15,7 +15,7 @@ BADGE = "document.querySelector('#status .badge').textContent"
 def test_pause_resume_and_cancel_take_effect_with_their_reasons(page: Any, server: Server) -> None:
     run = server.start(TWO_STEPS, {"first": "v1", "second": "v2"})
     page.goto(f"/runs/{run}")
-    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Pause", exact=True).click()
     assert page.evaluate("document.activeElement.id") == "confirm-why"
     confirm(page, reason="lunch")
     page.get_by_text("Paused. Running jobs").wait_for()
@@ -24,10 +24,10 @@ def test_pause_resume_and_cancel_take_effect_with_their_reasons(page: Any, serve
         ("local", "lunch")
     ]
     becomes(page, "document.querySelector('[data-part=waits]').textContent.includes('lunch')")
-    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Resume", exact=True).click()
     page.get_by_text("It goes on.").wait_for()
     assert server.status(run) == "running"
-    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel", exact=True).click()
     page.locator("#confirm-why").fill("not needed")
     page.keyboard.press("Enter")  # means yes
     page.get_by_text("Cancelled.").first.wait_for()
@@ -48,7 +48,7 @@ def test_no_and_escape_change_nothing_and_give_the_focus_back(page: Any, server:
     run = server.start(TWO_STEPS, {"first": "no", "second": "no"})
     page.goto(f"/runs/{run}")
     for leave in ("No", "Escape"):
-        page.get_by_role("button", name="Cancel").focus()
+        page.get_by_role("button", name="Cancel", exact=True).focus()
         page.keyboard.press("Enter")
         page.locator("#confirm[open]").wait_for()
         shot(page, "question")
@@ -71,7 +71,7 @@ def test_a_verb_that_does_not_fit_says_why_and_changes_nothing(page: Any, server
     page.evaluate(  # as somebody whose page has not heard of it yet
         "document.querySelector('[data-verb=cancel]').closest('[data-when]').hidden = false"
     )
-    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel", exact=True).click()
     confirm(page)
     page.locator("[role=alert]").wait_for()
     assert "has ended" in page.locator("[role=alert]").inner_text()
@@ -84,7 +84,7 @@ def test_a_patch_of_the_context_lets_a_held_step_go_on(page: Any, server: Server
     page.locator("[data-part=waits]").get_by_role("link", name="Patch the context").click()
     page.get_by_label("What to write").fill('{"approved": true, "by": {"name": "kim"}}')
     page.get_by_label("How").select_option("set")
-    page.get_by_role("button", name="Patch").click()
+    page.get_by_role("button", name="Patch", exact=True).click()
     page.get_by_text("Written to the context.").wait_for()
     state = server.wait(run)
     assert (state.status, state.ctx["by"]) == ("completed", {"name": "kim"})
@@ -95,14 +95,14 @@ def test_a_patch_in_lines_reads_values_as_the_command_line_does(page: Any, serve
     run = server.run(HELD)
     page.goto(f"/runs/{run}/data")
     page.get_by_label("What to write").fill("count=3\n\nnames=[1, 2]\nword = plain words")
-    page.get_by_role("button", name="Patch").click()
+    page.get_by_role("button", name="Patch", exact=True).click()
     page.get_by_text("Written to the context.").wait_for()
     ctx = server.parts.engine.state(run).ctx
     assert (ctx["count"], ctx["names"], ctx["word"]) == (3, [1, 2], "plain words")
     page.goto(f"/runs/{run}/data")
     for bad in ("nonsense", "{oops", "=1"):
         page.get_by_label("What to write").fill(bad)
-        page.get_by_role("button", name="Patch").click()
+        page.get_by_role("button", name="Patch", exact=True).click()
         assert page.locator("[role=alert]").inner_text()
         page.go_back()
     assert server.parts.engine.state(run).ctx == ctx

@@ -101,7 +101,7 @@ def test_who_may_only_look_gets_no_button_that_changes_something(page: Any, serv
     page.goto("/runs")
     sign_in(page, server.token("reader", "read"))
     page.wait_for_url("**/runs")
-    verbs = ("Pause", "Resume", "Cancel", "Redrive", "Fulfil", "Reject", "Start", "Keep", "End")
+    verbs = ("Pause", "Resume", "Cancel", "Redrive", "Approve", "Reject", "Start", "Keep", "End")
     for way in ("/runs", f"/runs/{run}", "/approvals", "/sessions", f"/runs/{run}/joins"):
         page.goto(way)
         for verb in verbs:
@@ -123,7 +123,7 @@ def test_who_may_decide_decides_and_does_not_operate(page: Any, server: Locked) 
     page.wait_for_url(f"**/runs/{run}")
     assert page.locator(".verbs").get_by_role("button").count() == 0
     page.goto("/approvals")
-    page.locator(f'[data-gate="{run}"]').get_by_role("button", name="Fulfil").click()
+    page.locator(f'[data-gate="{run}"]').get_by_role("button", name="Approve").click()
     assert server.call(server.server.parts.verbs.wait(run)).status == "completed"
 
 

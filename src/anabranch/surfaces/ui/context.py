@@ -16,16 +16,18 @@ from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.access.tokens import SCOPES
 from anabranch.operations.read.failures import Failures, add_attempts, failures_of
+from anabranch.operations.read.on_clusters import Clusters
 from anabranch.operations.read.timeline import Timeline
 from anabranch.operations.runs.approvals import Approvals
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.io.problems import ApiError, status_of
 from anabranch.surfaces.http.io.readers import Readers
-from anabranch.surfaces.http.routes import API, Handler
+from anabranch.surfaces.http.routes import API, HOOKS, Handler
 from anabranch.surfaces.http.routes import actor_of as actor_of
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.rendering import html, rendered
+from anabranch.surfaces.ui.views.forms import text_of as text_of
 from anabranch.surfaces.ui.views.graphs import Graphs
 
 log = logging.getLogger("anabranch.ui")
@@ -35,14 +37,17 @@ NOTES = {
     "paused": "Paused. Running jobs finish; nothing new starts.",
     "resumed": "It goes on.",
     "cancelled": "Cancelled. The engine stops the running jobs.",
+    "signalled": "Sent. A wait took the signal, or the run keeps it for one.",
     "patched": "Written to the context. The engine evaluated waiting admissions again.",
     "redriven": "This run repeats what failed and what depends on it, and keeps the rest.",
     "started": "Started.",
-    "fulfilled": "Fulfilled. The run continues.",
+    "fulfilled": "Approved. The run continues.",
     "asked_again": "Asked again. The run continues with the answer of the source.",
     "rejected": "Rejected.",
     "tuned": "The loop has its new window.",
     "stopped": "The loop starts no new items; running items finish.",
+    "retried": "The next try starts now.",
+    "skipped": "Skipped. Its work is told to stop; the run continues without it.",
     "woken": "Woken: it continues now.",
     "not_woken": "Nothing was woken: this process does not sleep any more.",
     "ended": "Ended. What waits is aborted; what runs is aborted when its step ends.",
@@ -52,6 +57,15 @@ NOTES = {
     "known": "This version is stored already.",
     "draining": "The server drains: it hands over what it owns, and takes nothing.",
     "undrained": "The server takes its share again.",
+    "schedule_paused": "Paused. No tick begins a run until it is resumed.",
+    "schedule_resumed": "It goes on with its next time.",
+    "schedule_asked": "A run begins within a moment.",
+    "trigger_paused": "Paused. Calls are refused, and finished runs wait until it is resumed.",
+    "trigger_resumed": "It takes calls and finished runs again.",
+    "trigger_retried": "What was refused is tried again.",
+    "alias_rolled_back": "The alias leads to what it led to before.",
+    "view_saved": "Saved. All users find this view above the list.",
+    "view_deleted": "The view is deleted. No run is.",
     "signed_out": "You are signed out.",
 }
 
@@ -66,6 +80,16 @@ class Ui(msgspec.Struct):
 
     def now(self) -> int:
         return self.parts.engine.clock.now()
+
+    @property
+    def clusters(self) -> Clusters | None:
+        """Where the jobs of pools are that compute clusters do."""
+        return self.parts.verbs.read.clusters
+
+    @property
+    def has_pools(self) -> bool:
+        """Whether there is anything to see of pools."""
+        return self.clusters is not None or self.parts.engine.pools.is_used
 
     def head(self, run: str) -> Head:
         try:
@@ -108,10 +132,14 @@ def run_of(request: web.Request) -> tuple[Ui, Head]:
     return ui, ui.head(request.match_info["run"])
 
 
+_FOR_PROGRAMS = (f"{API}/", HOOKS)
+
+
 @web.middleware
 async def answer_in_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors become a page that says what is wrong; the API and its problems are left alone."""
-    if request.path.startswith(f"{API}/"):
+    """Errors become a page that says what is wrong; what programs call (the API, hooks) and its
+    problems are left alone."""
+    if request.path.startswith(_FOR_PROGRAMS):
         return await handler(request)
     try:
         response = await handler(request)
@@ -142,6 +170,8 @@ def show(request: web.Request, template: str, status: int = 200, /, **values: An
         "note": NOTES.get(request.query.get("note", ""), ""),
         "now": ui_of(request).now(),
         "shared": ui_of(request).parts.store.cluster is not None,
+        "pooled": ui_of(request).has_pools,
+        "questions": ui_of(request).approvals.known,
     }
     return html(rendered(template, given | values), status)
 
@@ -164,11 +194,6 @@ def error_page(
 async def form_of(request: web.Request) -> MultiDictProxy[Any]:
     """The fields of a form that one of our own pages sent."""
     return await guard.read_form(request)
-
-
-def text_of(form: MultiDictProxy[Any], name: str) -> str:
-    value: Any = form.get(name, "")
-    return value if isinstance(value, str) else ""
 
 
 def see(path: str, note: str = "") -> web.HTTPSeeOther:

@@ -11,6 +11,8 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ from anabranch.kernel.events import Event
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
+from anabranch.operations.logs.log_lines import open_log
 from anabranch.operations.read.paths_taken import Paths
 from anabranch.operations.runs.approvals import Approval, moves_gates
 from anabranch.runtime.effects import DurableEvents
@@ -32,7 +35,8 @@ from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io.readers import ReadHandle
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.context import UI, Ui, actor_of, may, run_of, ui_of
-from anabranch.surfaces.ui.pages.run import run_path
+from anabranch.surfaces.ui.pages import logs
+from anabranch.surfaces.ui.pages.run import number_of, run_path
 from anabranch.surfaces.ui.pages.runs import counters
 from anabranch.surfaces.ui.rendering import HEADERS, fragment
 from anabranch.surfaces.ui.views import run_facts
@@ -46,8 +50,11 @@ BEAT = b": here\n\n"
 AWAY_SECONDS = 1.0  # between two looks at a store that is away
 STREAMS_MAX = 200
 CHANGED_MAX = 500
+REASONS_MAX = 50  # runs that moved whose reasons are looked up
 GATES_MAX = 500
 MOVES_MAX = 100
+LOGS_REST_SECONDS = 1.0  # between two looks at logs that another server may write
+LAST_LOOKS = 3  # after the end of a run: its last lines may be on their way
 
 
 Talk = Callable[["Stream"], Awaitable[None]]
@@ -86,6 +93,14 @@ class Stream:
             return False
         self.news.clear()
         return True
+
+    async def rest(self, seconds: float) -> None:
+        """Until there is news, or for so long."""
+        try:
+            await asyncio.wait_for(self.news.wait(), seconds)
+        except TimeoutError:
+            await self._response.write(BEAT)
+        self.news.clear()
 
     async def tell(self, talk: Talk) -> None:
         """Until the talk is over; while the store is away it begins again and again."""
@@ -145,6 +160,43 @@ async def _listened(request: web.Request, heard: Heard, talk: Talk) -> web.Strea
         unlisten()
         unlisten_elsewhere()
     return response
+
+
+async def follow_logs(request: web.Request) -> web.StreamResponse:
+    """What the work of a run prints, as it is written."""
+    ui, head = run_of(request)
+    wanted, after = logs.query_of(request), number_of(request, "after")
+    reader = await ui.look(lambda by: open_log(by.read, head.run, wanted))
+    watch = logs.LogWatch(reader, after)
+
+    async def talk(stream: Stream) -> None:
+        loop = asyncio.get_running_loop()
+
+        def heard() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(stream.news.set)
+
+        stop = ui.parts.engine.logs.follow(head.run, heard)
+        try:
+            await _tell_logs(stream, ui, watch)
+        finally:
+            stop()
+
+    return await _streamed(request, Heard(lambda _news: False, lambda _moved: False), talk)
+
+
+async def _tell_logs(stream: Stream, ui: Ui, watch: logs.LogWatch) -> None:
+    left = LAST_LOOKS
+    while stream.going and left:
+        found, finished = await ui.look(watch.look)
+        if found.last != watch.after:
+            watch.after = found.last
+            if found.items:
+                await stream.say("logs", {"html": logs.rows(found)})
+            continue
+        left = left - 1 if finished else LAST_LOOKS
+        await stream.rest(LOGS_REST_SECONDS)
+    await stream.say("end", {})
 
 
 async def close_streams(app: web.Application) -> None:
@@ -242,13 +294,14 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
             return
         # What is costly to tell is told less often.
         await asyncio.sleep(max(REST_SECONDS, 10 * (time.perf_counter() - begun)))
-        while not await stream.wait() and not state.loops:
-            pass  # rates and estimates of loops change by time alone
+        while not await stream.wait() and not state.loops and watch.ui.clusters is None:
+            pass  # estimates of loops change by time alone, as where a job is on a cluster
 
 
 async def _parts(watch: Watch, head: Head, net: Net, state: State) -> dict[str, str]:
     ui, base = watch.ui, run_path(watch.run)
-    loops, waits = run_facts.loop_rows(state, ui.now()), run_facts.waits_of(net, state)
+    loops = run_facts.loop_rows(state, ui.now())
+    waits = run_facts.waits_of(net, state, ui.clusters, ui.now())
     failures = await ui.failures(head, net, state)
     given = (base, watch.csrf, watch.may)
     how = (status_of(state), state.finished)
@@ -259,7 +312,8 @@ async def _parts(watch: Watch, head: Head, net: Net, state: State) -> dict[str, 
     }
     for row in loops:
         if row["loop"] == watch.loop:
-            said["loop"] = fragment("loops.html", "loop_numbers", row)
+            place = run_facts.loop_place(net, state, watch.loop, ui.clusters)
+            said["loop"] = fragment("loops.html", "loop_numbers", row, place)
     return said
 
 
@@ -295,6 +349,9 @@ async def follow_runs(request: web.Request) -> web.StreamResponse:
     async def talk(stream: Stream) -> None:
         while stream.going:
             counts = await counters(ui)  # before anything counts as told: this may fail
+            reasons = await ui.look(partial(_reasons, list(moved)[:REASONS_MAX]))
+            for run in reasons.keys() & moved.keys():
+                moved[run]["reason"] = reasons[run]
             told = {"moved": dict(moved), "begun": len(begun), "now": ui.now(), "counts": counts}
             moved.clear()
             begun.clear()
@@ -304,6 +361,12 @@ async def follow_runs(request: web.Request) -> web.StreamResponse:
                 pass
 
     return await _streamed(request, Heard(heard, heard_elsewhere), talk)
+
+
+def _reasons(runs: list[str], by: ReadHandle) -> dict[str, str]:
+    """run → why it stands as it does now."""
+    found = (by.store.head(run) for run in runs)
+    return {head.run: head.reason for head in found if head is not None}
 
 
 async def follow_approvals(request: web.Request) -> web.StreamResponse:

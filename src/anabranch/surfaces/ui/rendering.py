@@ -17,7 +17,9 @@ import jinja2
 from aiohttp import web
 from markupsafe import Markup
 
-from anabranch.operations.read.waiting import in_words, is_command
+from anabranch.kernel.explain import Unfinished
+from anabranch.operations.read.steps.step_view import does
+from anabranch.operations.read.waiting import in_words, is_command, stands
 from anabranch.surfaces.ui.views import formatting
 
 CSP = "; ".join(
@@ -62,10 +64,19 @@ def templates() -> jinja2.Environment:
         "shown_json": formatting.shown_json,
         "short_json": formatting.short_json,
         "in_words": in_words,
+        "stands": _stands,
+        "does": does,
+        "capitalize_first": formatting.capitalize_first,
+        "breakable": formatting.breakable,
     }
     made.tests["command"] = is_command
+    made.tests["web_address"] = formatting.is_web_address
     made.globals["static"] = static_path
     return made
+
+
+def _stands(one: Unfinished) -> str:
+    return stands(one.waits_for, at_work=one.at_work, queued=one.queued)
 
 
 def rendered(template: str, values: Mapping[str, Any]) -> str:

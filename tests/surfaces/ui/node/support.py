@@ -127,7 +127,7 @@ class TwoNodes:
         for server in reversed(self._servers):
             self.call(server.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(HANG_SECONDS)
         self._loop.close()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:

@@ -17,10 +17,10 @@ from timelines import token, told
 
 def test_of_very_many_step_runs_the_last_are_kept_and_the_others_counted() -> None:
     timeline = told(*((n, token(n, "tick")) for n in range(1, LANES_KEPT + 501)))
-    shown = lanes_of(timeline, 0, 200)
+    shown = lanes_of(timeline, 0, 200, "/runs/r")
     assert (shown["total"], shown["dropped"], len(shown["lanes"])) == (LANES_KEPT + 500, 500, 200)
     assert shown["lanes"][-1]["id"] == str(LANES_KEPT + 500)
-    older = lanes_of(timeline, 200, 200)
+    older = lanes_of(timeline, 200, 200, "/runs/r")
     assert older["lanes"][-1]["id"] == str(LANES_KEPT + 300)
     json.dumps(shown)
 
@@ -33,7 +33,7 @@ def test_what_a_lane_did_can_be_read() -> None:
         (25, e.JobReported("1.0", 1, failed("http", "no route"))),
         (25, e.JobRetrying("1.0", 2, 50)),
     )
-    (lane,) = lanes_of(timeline, 0, 10)["lanes"]
+    (lane,) = lanes_of(timeline, 0, 10, "/runs/r")["lanes"]
     assert lane["words"] == "queued 5 ms; at work, failed 20 ms (no route); " + (
         "before a retry until now (before attempt 2)"
     )

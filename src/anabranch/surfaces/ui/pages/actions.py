@@ -9,6 +9,7 @@ from typing import Any, cast, get_args
 from anabranch.errors import InputError, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.literals import Reducer
+from anabranch.operations.runs.signals import signal
 from anabranch.operations.runs.verbs import patches
 from anabranch.operations.runs.wake import wake_sleepers
 from anabranch.surfaces.ui.context import Ui, text_of
@@ -22,6 +23,7 @@ VERBS: Mapping[str, str] = {
     "redrive": "redriven",
     "patch": "patched",
     "wake": "woken",
+    "signal": "signalled",
 }
 REDUCERS: tuple[str, ...] = get_args(Reducer)
 
@@ -37,10 +39,14 @@ async def do(ui: Ui, verb: str, run: str, actor: str, form: Any) -> str:
         case "cancel":
             await verbs.send(run, s.Cancel(actor, reason))
         case "redrive":
-            return await verbs.redrive(run)
+            return await verbs.redrive(run, from_step=text_of(form, "from"))
         case "patch":
             said = patches(values_of(text_of(form, "values")), reducer_of(form))
             await verbs.send(run, s.PatchContext(said, actor))
+        case "signal":
+            payload = payload_of(text_of(form, "payload"))
+            name, ttl = text_of(form, "name").strip(), text_of(form, "ttl").strip()
+            await verbs.send(run, signal(name, payload, actor=actor, ttl=ttl))
         case "wake":
             await _wake(ui, run, text_of(form, "token"), actor)
         case _:
@@ -81,6 +87,16 @@ def values_of(text: str) -> dict[str, Any]:
             raise InputError(f"write KEY=VALUE, not {line[:80]!r}")
         values[key.strip()] = _value(value.strip())
     return values
+
+
+def payload_of(text: str) -> Any:
+    """What a signal says: JSON, or nothing."""
+    if not text.strip():
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the payload is not JSON: {error}") from None
 
 
 def _value(text: str) -> Any:

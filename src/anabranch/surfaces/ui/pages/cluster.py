@@ -22,6 +22,7 @@ from anabranch.surfaces.http.resources.cluster import reader_of
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.context import Ui, form_of, may, see, show, ui_of
 from anabranch.surfaces.ui.rendering import html, rendered
+from anabranch.surfaces.ui.views.formatting import is_web_address
 
 PAGE = "/cluster"
 STANDING_OUT = 20  # partitions that are named above the table of all
@@ -102,5 +103,4 @@ def _stands_out(one: PartitionCard) -> bool:
 def _row(cluster: ClusterCard, card: ServerCard) -> ServerRow:
     others = (one for one in cluster.servers if one.id != card.id)
     may_drain = any(one.alive and one.takes_share and not one.draining for one in others)
-    has_link = card.url.startswith(("http://", "https://"))
-    return ServerRow(card, card.state, may_drain, has_link)
+    return ServerRow(card, card.state, may_drain, is_web_address(card.url))

@@ -23,8 +23,9 @@ STATES = ("succeeded", "failed", "running", "pending")
 
 async def panel(request: web.Request) -> web.StreamResponse:
     ui, head = run_of(request)
-    loop = find_loop(ui.state(head), request.match_info["loop"])
-    rows = run_facts.loop_rows(ui.state(head), ui.now())
+    state = ui.state(head)
+    loop = find_loop(state, request.match_info["loop"])
+    rows = run_facts.loop_rows(state, ui.now())
     row = next((one for one in rows if one["loop"] == loop), None)
     if row is None:
         raise NotFound(f"run {head.run} has no loop {loop}")
@@ -32,7 +33,8 @@ async def panel(request: web.Request) -> web.StreamResponse:
     if request.query.get("part") == "items":  # for a page that follows the run
         return html(rendered("loop_items.html", shown | {"row": row, "base": run_path(head.run)}))
     given = await frame(ui, head, "loops", loop)
-    return show(request, "loop.html", row=row, **shown, **given)
+    place = run_facts.loop_place(given["net"], state, loop, ui.clusters)
+    return show(request, "loop.html", row=row, place=place, **shown, **given)
 
 
 async def _items(request: web.Request, run: str, row: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ async def probe_all(request: web.Request) -> web.StreamResponse:
 
     await form_of(request)
     ui = ui_of(request)
-    conditions = await probe(ui.parts.book, PROBE_SECONDS)
+    conditions = await probe(ui.parts.participants.book, PROBE_SECONDS)
     found = _rows(ui)
     for row in found:
         if (condition := conditions.get(row["participant"])) is not None:
@@ -34,7 +34,7 @@ async def probe_all(request: web.Request) -> web.StreamResponse:
 
 
 def _rows(ui: Ui) -> list[dict[str, Any]]:
-    return [msgspec.to_builtins(row) for row in rows(ui.parts.book)]
+    return [msgspec.to_builtins(row) for row in rows(ui.parts.participants.book)]
 
 
 def _page(request: web.Request, found: list[dict[str, Any]], *, probed: bool) -> web.Response:
@@ -49,5 +49,5 @@ def _page(request: web.Request, found: list[dict[str, Any]], *, probed: bool) ->
         counts={state: count for state, count in counts.items() if count},
         probed=probed,
         has_book=available.participants,
-        capabilities=sorted(ui_of(request).parts.book.capabilities),
+        capabilities=sorted(ui_of(request).parts.participants.book.capabilities),
     )

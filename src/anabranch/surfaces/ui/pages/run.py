@@ -14,6 +14,8 @@ from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.read.event_pages import PAGE, LogPage, log_page
+from anabranch.operations.read.steps.shard_lanes import shard_lanes
+from anabranch.operations.read.waiting import awaited, signals_of
 from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.store.ports import Head
 from anabranch.surfaces.ui.context import (
@@ -29,7 +31,7 @@ from anabranch.surfaces.ui.pages import actions
 from anabranch.surfaces.ui.pages.cluster import owner_of
 from anabranch.surfaces.ui.rendering import as_json, html, rendered, trusted
 from anabranch.surfaces.ui.views import run_facts
-from anabranch.surfaces.ui.views.lanes import lanes_of
+from anabranch.surfaces.ui.views.lanes import lanes_of, plain_lane
 
 LANES = 200
 #: For the list of suggestions; anything that a kind contains can be asked for.
@@ -52,10 +54,11 @@ async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[st
         "current_loop": current_loop,
         "status": moving.status,
         "finished": moving.finished,
+        "problems": moving.problems,
         "state": state,
         "net": net,
         "counts": moving.counts,
-        "waits": run_facts.waits_of(net, state),
+        "waits": run_facts.waits_of(net, state, ui.clusters, ui.now()),
         "aside": _aside(ui, head, net, state),
         "loops": run_facts.loop_rows(state, ui.now()),
         "run_failures": failures,
@@ -100,9 +103,9 @@ async def ways(request: web.Request) -> web.StreamResponse:
 
 async def timeline(request: web.Request) -> web.StreamResponse:
     ui, head = run_of(request)
-    skip = _number(request, "skip")
+    skip = number_of(request, "skip")
     timeline = await ui.timeline(head)
-    lanes = lanes_of(timeline, skip, LANES)
+    lanes = lanes_of(timeline, skip, LANES, run_path(head.run))
     total = lanes["total"] - lanes["dropped"]
     return show(
         request,
@@ -119,15 +122,24 @@ async def timeline_table(request: web.Request) -> web.StreamResponse:
     """Only the table, for a page that follows the run."""
     ui, head = run_of(request)
     timeline = await ui.timeline(head)
-    lanes = lanes_of(timeline, _number(request, "skip"), LANES)
+    lanes = lanes_of(timeline, number_of(request, "skip"), LANES, run_path(head.run))
     return html(rendered("lanes.html", {"lanes": lanes}))
+
+
+async def timeline_shards(request: web.Request) -> web.StreamResponse:
+    """The shards of a loop as lanes, for the drawing."""
+    ui, head = run_of(request)
+    loop = request.match_info["loop"]
+    found = await ui.look(lambda by: shard_lanes(by.read, head.run, loop))
+    lanes = [plain_lane(lane, run_path(head.run)) for lane in found.lanes]
+    return as_json({"lanes": lanes, "more": found.more})
 
 
 async def timeline_data(request: web.Request) -> web.StreamResponse:
     """The lanes as JSON, for the drawing."""
     ui, head = run_of(request)
     timeline = await ui.timeline(head)
-    lanes = lanes_of(timeline, _number(request, "skip"), LANES)
+    lanes = lanes_of(timeline, number_of(request, "skip"), LANES, run_path(head.run))
     lanes |= {"now": ui.now(), "started": head.created_at, "finished": head.finished}
     lanes["ended"] = head.updated_at if head.finished else 0
     return as_json(lanes)
@@ -161,7 +173,7 @@ async def event_rows(request: web.Request) -> web.StreamResponse:
 
 async def _events(ui: Ui, head: Head, request: web.Request) -> LogPage:
     private = ui.net(head).private
-    after, kind = _number(request, "after"), request.query.get("kind", "")
+    after, kind = number_of(request, "after"), request.query.get("kind", "")
     return await ui.look(
         lambda by: log_page(by.store, head.run, private=private, after=after, kind=kind)
     )
@@ -181,6 +193,8 @@ async def data(request: web.Request) -> web.StreamResponse:
         result=summary["result"],
         steps=summary["steps"],
         reducers=actions.REDUCERS,
+        signal_names=awaited(net),
+        signals=await ui.look(lambda by: signals_of(net, state, by.read.whole)),
         **given,
     )
 
@@ -219,13 +233,18 @@ async def redrive(request: web.Request) -> web.StreamResponse:
     """What a redrive would do, before anybody asks for it."""
     ui, head = run_of(request)
     plan: RedrivePlan | None = None
-    refused = ""
+    refused, step = "", request.query.get("from", "")
     try:
-        plan = await ui.look(lambda by: prepare_redrive(by.read, head.run).plan())
+        plan = await ui.look(lambda by: prepare_redrive(by.read, head.run, step).plan())
     except AnabranchError as error:  # it has not ended, or nothing failed: the page says so
         refused = error.message
     return show(
-        request, "redrive.html", plan=plan, refused=refused, **await frame(ui, head, "redrive")
+        request,
+        "redrive.html",
+        plan=plan,
+        refused=refused,
+        from_step=step,
+        **await frame(ui, head, "redrive"),
     )
 
 
@@ -251,7 +270,7 @@ async def do(request: web.Request) -> web.StreamResponse:
     raise see(run_path(came or head.run), actions.VERBS[verb])
 
 
-def _number(request: web.Request, name: str) -> int:
+def number_of(request: web.Request, name: str) -> int:
     text = request.query.get(name, "") or "0"
     if not text.isdecimal() or len(text) > 15:
         raise InputError(f"{name} is a number, not {text[:50]!r}")

@@ -6,8 +6,10 @@ const LOOKS = ["plain", "active", "waiting", "done", "failed", "quiet"];
 const SMALLEST = 60;
 const DOTS_MAX = 24;
 const DOT_MS = 650;
+const FOCUSED_MAX = 60;
+const CLICK_PIXELS = 4;
 
-export function startGraph() {
+export function startGraph(drawer) {
   const place = document.getElementById("graph");
   const svg = place?.querySelector("svg.anb-graph");
   if (!svg) return null;
@@ -15,7 +17,9 @@ export function startGraph() {
   svg.removeAttribute("width");
   svg.removeAttribute("height");
   if (!place.classList.contains("small")) place.style.height = `min(64vh, ${Math.max(260, height)}px)`;
-  return new Graph(place, svg, new View(place, svg, width, height));
+  const graph = new Graph(place, svg, new View(place, svg, width, height));
+  if (place.dataset.steps && drawer) graph.opens(drawer);
+  return graph;
 }
 
 class Graph {
@@ -29,6 +33,24 @@ class Graph {
       else this.boxes.set(name, new Box(box));
     }
     this.ways = new Ways(svg);
+  }
+
+  // A click on a box opens its step, and so does Enter where a box has the focus.
+  opens(drawer) {
+    const own = (name) => `${this.place.dataset.steps}${encodeURIComponent(name)}`;
+    this.view.clicked = (box) => drawer.open(own(box.dataset.step));
+    if (this.boxes.size > FOCUSED_MAX) return; // the table below has a link for each of them
+    for (const [name, { box }] of this.boxes) {
+      box.setAttribute("tabindex", "0");
+      box.setAttribute("role", "link");
+      box.setAttribute("aria-label", `Step ${name}`);
+      box.addEventListener("focus", () => this.view.bringIn(box));
+      box.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter") return;
+        event.preventDefault();
+        drawer.open(own(name));
+      });
+    }
   }
 
   // How it stands when the page is opened: nothing has to be seen moving for that.
@@ -45,12 +67,12 @@ class Graph {
   async fetchWays() {
     const answer = await fetch(this.place.dataset.ways).catch(() => null);
     if (!answer?.ok || answer.redirected) return;
-    for (const [from, to] of (await answer.json()).ways) this.ways.take(from, to);
+    for (const [from, to, when] of (await answer.json()).ways) this.ways.take(from, to, when);
   }
 
   apply(told) {
     this.show(told);
-    for (const [from, to, count] of told.moves ?? []) this.ways.move(from, to, count);
+    for (const [from, to, when, count] of told.moves ?? []) this.ways.move(from, to, when, count);
   }
 
   show(told) {
@@ -97,14 +119,16 @@ class Ways {
     }
   }
 
-  take(from, to) {
-    const found = this.arrows.get(`${from}\n${to}`) ?? [];
+  // Of arrows with the same ends those of another outcome were not taken.
+  take(from, to, when) {
+    const there = this.arrows.get(`${from}\n${to}`) ?? [];
+    const found = there.filter(({ dataset }) => !dataset.when || !when || dataset.when === when);
     for (const arrow of found) arrow.classList.add("anb-taken");
     return found;
   }
 
-  move(from, to, count) {
-    const [arrow] = this.take(from, to);
+  move(from, to, when, count) {
+    const [arrow] = this.take(from, to, when);
     if (!arrow || still() || this.dots >= DOTS_MAX) return;
     const path = arrow.querySelector("path");
     const dot = document.createElementNS(NS, "circle");
@@ -286,6 +310,13 @@ class View {
     return this.width / w <= 1.6 && this.height / h <= 1.6;
   }
 
+  // What the keyboard has reached is in sight.
+  bringIn(box) {
+    const [seen, place] = [box.getBoundingClientRect(), this.place.getBoundingClientRect()];
+    const outside = seen.left < place.left || seen.right > place.right || seen.top < place.top || seen.bottom > place.bottom;
+    if (outside) this.centre(box);
+  }
+
   centre(box) {
     const rect = box.querySelector("rect");
     const [w, h] = this.seen;
@@ -318,6 +349,7 @@ class View {
   dragging() {
     const pointers = new Map();
     let apart = 0;
+    let moved = 0;
     const distance = () => {
       const [a, b] = [...pointers.values()];
       return Math.hypot(a.x - b.x, a.y - b.y);
@@ -326,6 +358,7 @@ class View {
       if (event.button) return;
       pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
       this.place.setPointerCapture(event.pointerId);
+      moved = pointers.size > 1 ? CLICK_PIXELS : 0;
       if (pointers.size === 2) apart = distance();
     });
     this.place.addEventListener("pointermove", (event) => {
@@ -337,10 +370,23 @@ class View {
         const box = this.place.getBoundingClientRect();
         this.zoom(apart / now, event.clientX - box.left, event.clientY - box.top);
         apart = now;
-      } else this.move(before.x - event.clientX, before.y - event.clientY);
+      } else {
+        moved += Math.abs(before.x - event.clientX) + Math.abs(before.y - event.clientY);
+        this.move(before.x - event.clientX, before.y - event.clientY);
+      }
     });
     for (const end of ["pointerup", "pointercancel"]) {
-      this.place.addEventListener(end, (event) => pointers.delete(event.pointerId));
+      this.place.addEventListener(end, (event) => {
+        const pressed = pointers.delete(event.pointerId);
+        if (pressed && end === "pointerup" && moved < CLICK_PIXELS) this.click(event);
+      });
     }
+  }
+
+  // The pointer is captured while it is down, so the box below it has to be looked for.
+  click(event) {
+    const below = document.elementFromPoint(event.clientX, event.clientY);
+    const box = below?.closest("g.anb-box:not(.anb-join)");
+    if (box && this.svg.contains(box)) this.clicked?.(box);
   }
 }

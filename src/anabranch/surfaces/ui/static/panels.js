@@ -14,7 +14,7 @@ export function startPanel() {
 
 // Asks at once and then rests: many changes in a short time become one question, and the last
 // change is never missed.
-function refresher(place) {
+export function refresher(place) {
   const shown = new Map();
   let busy = false;
   let again = false;
@@ -48,7 +48,7 @@ function put(place, html, shown) {
     const key = one.dataset.key;
     const before = key ? old.get(key) : undefined;
     const text = one.outerHTML;
-    if (before && (shown.get(key) === text || isUsed(before))) return before;
+    if (before && (shown.get(key) === text || isUsed(before) || before.querySelector("[data-following]"))) return before;
     if (key) shown.set(key, text);
     if (before) carryOver(before, one);
     return one;

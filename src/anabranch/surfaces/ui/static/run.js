@@ -3,7 +3,7 @@ import { startPanel } from "./panels.js";
 import { startRefetching } from "./refetch.js";
 import { amount, badge, liveState, replacePart, say, tick } from "./words.js";
 
-export function followRun({ graph, timeline }) {
+export function followRun({ graph, timeline, drawer }) {
   const page = document.getElementById("run");
   if (!page) return;
   const first = document.getElementById("moving");
@@ -34,10 +34,12 @@ export function followRun({ graph, timeline }) {
       document.getElementById("status").replaceChildren(badge(told.status));
       say(`The run is ${words}.`);
     }
+    showProblems(told);
     showVerbs(page, told);
     timeline?.refresh(told.finished);
     events?.();
     panel?.();
+    drawer?.refresh();
     refetch?.();
   });
   source.addEventListener("part", (message) => {
@@ -49,6 +51,16 @@ export function followRun({ graph, timeline }) {
     source.close();
     liveState("");
   });
+}
+
+// How many of its step runs did not end as they should.
+function showProblems({ problems, status }) {
+  const place = document.getElementById("problems-said");
+  const words = problems ? `${amount(problems)} problem${problems > 1 ? "s" : ""}` : "";
+  if (!place || place.textContent.trim() === words) return;
+  const made = badge(["completed", "running", "waiting", "paused"].includes(status) ? "waiting" : "failed");
+  made.textContent = words;
+  place.replaceChildren(...(words ? [" ", made] : []));
 }
 
 function showStep(row, state, runs, here) {
@@ -70,7 +82,8 @@ function showVerbs(page, told) {
     if (place.hidden === shown[place.dataset.when]) place.hidden = !shown[place.dataset.when];
   }
   if (told.finished) {
-    document.getElementById("why-section").hidden = true;
+    const why = document.getElementById("why-section");
+    if (why) why.hidden = true;
     const took = document.querySelector("#took .ticks");
     if (took) {
       tick();

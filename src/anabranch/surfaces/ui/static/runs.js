@@ -33,11 +33,20 @@ function showCounts(counts) {
   }
 }
 
-function showRow(row, { status, events, ended }) {
+function showRow(row, { status, events, ended, reason }) {
   const place = row.querySelector("[data-status]");
   if (place.textContent.trim() !== status.replaceAll("_", " ")) place.replaceChildren(badge(status));
   row.querySelector("[data-events]").textContent = amount(events);
+  if (reason !== undefined) showReason(row.querySelector(".reason"), reason);
   if (ended) row.querySelector("[data-took]").replaceChildren(span(ended - Number(row.dataset.begun)));
+}
+
+function showReason(place, reason) {
+  if (place.textContent.trim() === reason) return;
+  const what = document.createElement("span");
+  what.className = "what";
+  what.textContent = what.title = reason;
+  place.replaceChildren(...(reason ? [what] : []));
 }
 
 // Ticks: all at once, a range with shift, and the arrow keys from one to the next.

@@ -1,4 +1,4 @@
-// Sets the chosen colours before the first paint: light, dark, or as the system has it.
+// Before the first paint: sets the chosen colours: light, dark, or as the system has it.
 "use strict";
 (() => {
   const chosen = (() => {
@@ -8,5 +8,6 @@
       return null;
     }
   })();
+  document.documentElement.classList.add("scripts"); // what only scripts can do is shown from now on
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 })();

@@ -3,7 +3,8 @@ const LOOKS = {
   running: "active", waiting: "waiting", paused: "waiting", completed: "done", partial: "partial",
   failed: "failed", step_timeout: "failed", deadline_exceeded: "failed", cancelled: "quiet",
   new: "active", ready: "active", sleeping: "active", held: "waiting", joining: "waiting",
-  deciding: "waiting", done: "done", aborted: "failed", skipped: "quiet", discarded: "quiet",
+  deciding: "waiting", queued: "waiting", retrying: "waiting", parked: "waiting", done: "done",
+  valid: "done", invalid: "waiting", "invalid by error": "failed", aborted: "failed", skipped: "quiet", discarded: "quiet",
 };
 
 export const lookOf = (status) => LOOKS[status] ?? "plain";
@@ -30,18 +31,44 @@ export function span(milliseconds) {
   return parts.slice(0, 2).join(" ");
 }
 
+const two = (number) => String(number).padStart(2, "0");
+const dayOf = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+const clockOf = (at) => `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+const thousandths = (at) => String(at.getMilliseconds()).padStart(3, "0");
+const FORMS = { moment: (at) => `${dayOf(at)} ${clockOf(at)}`, clock: (at) => `${clockOf(at)}.${thousandths(at)}` };
+const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+// The time of this browser in the place of UTC; the exact instant in both is said on hover.
+function localise(root) {
+  for (const one of root.querySelectorAll("time[datetime]:not([data-here])")) {
+    const at = new Date(one.dateTime);
+    if (Number.isNaN(at.getTime())) continue;
+    one.dataset.here = "";
+    const form = FORMS[one.dataset.form];
+    if (form && one.firstChild) one.firstChild.data = form(at);
+    one.title = exactly(at);
+  }
+}
+
+export function exactly(at) {
+  return `${dayOf(at)} ${clockOf(at)}.${thousandths(at)} ${ZONE}\n${at.toISOString().replace("T", " ").replace("Z", " UTC")}`;
+}
+
 // The difference between the clocks does not matter for spans of minutes; it does for none at all.
 export function tick(root = document) {
+  localise(root);
   const now = Date.now();
   for (const one of root.querySelectorAll(".ticks")) {
-    const { since, until } = one.dataset;
-    const text = since ? span(Math.max(0, now - since))
+    const { since, until, ago } = one.dataset;
+    const text = since ? span(Math.max(0, now - since)) + (ago === undefined ? "" : " ago")
       : until > now ? `in ${span(until - now)}` : "now";
     if (one.textContent !== text) one.textContent = text;
   }
 }
 
 export function startTicking() {
+  const zone = document.getElementById("zone");
+  if (zone && ZONE !== "UTC") zone.textContent = `Times are those of ${ZONE}; point at one to see it in UTC.`;
   tick();
   setInterval(tick, 1000);
 }

@@ -65,9 +65,9 @@ def examined(ui: Ui, text: str, rules: Mapping[str, Any] | None, form: Any = Non
     if net is None:
         return DraftView(text, compiled.dialect, problems=problems)
     problems += _without_rules(ui, net, problems)
-    problems += ui.parts.preflight.kinds_off(net)
+    problems += ui.parts.preflight.not_done_here(net)
     problems += ui.parts.preflight.missing_extras(net)
-    problems += ui.parts.needs_of_book(net)
+    problems += ui.parts.participants.needs_of(net)
     return DraftView(
         text, net.dialect, net.name, net.description, net.fingerprint, net,
         problems=problems, wanted=inputs_of(net),

@@ -11,6 +11,9 @@ import msgspec
 from multidict import MultiDict, MultiMapping
 
 from anabranch.errors import InputError
+from anabranch.operations.overview.overview import window_of
+from anabranch.operations.overview.search import checked_search
+from anabranch.operations.overview.windows import DEFAULT_WINDOW, WINDOWS
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.ui.views.formatting import STATUSES
 
@@ -22,8 +25,11 @@ AGES: Mapping[str, tuple[str, int]] = {
     "7d": ("the last 7 days", 7 * 86_400_000),
     "30d": ("the last 30 days", 30 * 86_400_000),
 }
-NAMES = ("status", "dialect", "name", "label", "age", "from", "to")
+NAMES = ("search", "status", "dialect", "name", "label", "age", "from", "to")
+FIELDS = ("search", "dialect", "name", "age", "from", "to")  # of the form
 LIST = "/runs"
+LATEST = 253_402_300_799_000  # the last second that a calendar has
+SLOTS = 48  # of the histogram of a time that was typed
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -49,11 +55,40 @@ class Filter(msgspec.Struct, frozen=True):
             dialect=query.get("dialect") or None,
             name=query.get("name") or None,
             labels=self.labels,
+            search=checked_search(query.get("search", "")),
             before=_before(query.get("before", "")),
             created_after=after,
             created_before=_instant(query.get("to", ""), "to"),
             limit=limit,
         )
+
+    def time(self, now: int) -> tuple[int, int, int]:
+        """From when to when, and how long a slot is, of the histogram of this list."""
+        begin = _instant(self.query.get("from", ""), "from")
+        end = _instant(self.query.get("to", ""), "to")
+        age = self.query.get("age", "")
+        if age or (begin is None and end is None):
+            length, width = WINDOWS[window_of(age or DEFAULT_WINDOW)]
+            return now - length, now, width
+        last = end if end is not None else now
+        first = begin if begin is not None else last - WINDOWS[DEFAULT_WINDOW][0]
+        return first, last, max(60_000, -(-(last - first) // SLOTS))
+
+    def when(self) -> str:
+        """That time in words."""
+        if age := self.query.get("age", ""):
+            return f"in {AGES[age][0]}"
+        typed = self.query.get("from") or self.query.get("to")
+        return "in that time" if typed else f"in {AGES[DEFAULT_WINDOW][0]}"
+
+    def between(self, begin: int, end: int) -> str:
+        """The same list, but only of runs that began in that time."""
+        return self.address({"age": None, "from": _written(begin), "to": _written(end)})
+
+    @property
+    def query_text(self) -> str:
+        """What a saved view of this list keeps."""
+        return urlencode(self._pairs())
 
     @property
     def statuses(self) -> list[str]:
@@ -76,7 +111,7 @@ class Filter(msgspec.Struct, frozen=True):
     @property
     def chosen(self) -> dict[str, Any]:
         """What the form shows."""
-        return {name: self.query.get(name, "") for name in ("dialect", "name", "age", "from", "to")}
+        return {name: self.query.get(name, "") for name in FIELDS}
 
     # -- addresses ---------------------------------------------------------------------------
 
@@ -116,6 +151,17 @@ class Filter(msgspec.Struct, frozen=True):
             for text in self.query.getall("label", [])
             if text
         }  # fmt: skip
+
+
+def between(begin: int, end: int) -> str:
+    """The list of all runs that began in that time."""
+    return _list_of([("from", _written(begin)), ("to", _written(end))])
+
+
+def _written(at: int) -> str:
+    """As the field for an instant takes it."""
+    known = min(max(at, 0), LATEST)
+    return f"{datetime.fromtimestamp(known / 1000, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def _list_of(pairs: list[tuple[str, str]]) -> str:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from markupsafe import Markup, escape
+
 from anabranch.net.picture import LOOKS
+
+_JOINTS = re.compile(r"[_/.:-]+(?=\w)")
 
 #: The statuses of a run in the order in which people ask for them.
 STATUSES = (
-    "running", "waiting", "paused", "completed", "partial", "failed", "step_timeout",
+    "queued", "running", "waiting", "paused", "completed", "partial", "failed", "step_timeout",
     "deadline_exceeded", "cancelled",
 )  # fmt: skip
 _RUN_LOOKS: Mapping[str, str] = {
+    "queued": "waiting",
     "running": "active",
     "waiting": "waiting",
     "paused": "waiting",
@@ -41,12 +47,28 @@ _MORE_LOOKS: Mapping[str, str] = {
     "up": "done",
     "odd": "waiting",
     "down": "failed",
+    "on": "done",
+    "ended": "quiet",
     "ok": "done",
+    "warn": "waiting",
+    "bad": "failed",
     "other key": "failed",
     "no key": "failed",
     "active": "done",
     "draining": "waiting",
     "drained": "quiet",
+    "connecting": "waiting",
+    "away": "waiting",
+    "unfit": "failed",
+    "reused": "done",
+    "put off": "waiting",
+    "timed out": "failed",
+    "stopping": "waiting",
+    "stopped": "quiet",
+    "abandoned": "failed",
+    "busy": "active",
+    "idle": "done",
+    "silent": "failed",
 }
 JSON_SHOWN = 64 * 1024
 
@@ -120,3 +142,18 @@ def short_json(value: Any, most: int = 200) -> str:
     """On one line, and no longer than that."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def capitalize_first(text: str) -> str:
+    """As a sentence begins; the rest of it stays as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def breakable(text: str) -> Markup:
+    """A name that breaks between its words where it is too long for its line."""
+    return Markup(_JOINTS.sub(r"\g<0><wbr>", str(escape(text))))
+
+
+def is_web_address(url: str) -> bool:
+    """Whether a browser may be sent there; anything else is only shown."""
+    return url.startswith(("http://", "https://"))

@@ -15,7 +15,6 @@ import msgspec
 
 from anabranch.errors import AnabranchError, InputError
 from anabranch.operations.definitions.inputs import RunInput
-from anabranch.surfaces.ui.context import text_of
 
 _KINDS = {
     "boolean": "flag",
@@ -25,6 +24,11 @@ _KINDS = {
     "array": "json",
 }
 _SAID = {"any": "words or JSON", "object": "a JSON object", "array": "a JSON list"}
+
+
+def text_of(form: Mapping[str, Any], name: str) -> str:
+    value: Any = form.get(name, "")
+    return value if isinstance(value, str) else ""
 
 
 class Field(msgspec.Struct, frozen=True):

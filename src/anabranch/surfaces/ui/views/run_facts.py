@@ -2,49 +2,111 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from anabranch.kernel.explain import Unfinished, explain
 from anabranch.kernel.gather import needed
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
-from anabranch.kernel.summary import loops_of
+from anabranch.kernel.step_status import step_statuses
+from anabranch.kernel.summary import loops_of, problems_of
 from anabranch.net.net import Net
+from anabranch.operations.read.on_clusters import (
+    Clusters,
+    JobPlace,
+    PoolPlace,
+    cluster_name,
+    placed,
+)
 
 WAITS_SHOWN = 40
+
+
+class Wait(msgspec.Struct, frozen=True):
+    one: Unfinished
+    can: set[str]  # what the page offers to do about it
+    cluster: JobPlace | None = None  # of a job that a compute cluster does
+    more: int = 0  # jobs that wait for that cluster for the same reason
 
 
 class Waits(msgspec.Struct, frozen=True):
     """Why it is not finished; of very many the first ones, and how many there are."""
 
-    shown: list[tuple[Unfinished, set[str]]]  # and what the page offers to do about it
+    shown: list[Wait]
     total: int
+    waiting: bool = True  # one of them waits for something, and is not only at work
+
+    @property
+    def hidden(self) -> int:
+        return self.total - sum(1 + one.more for one in self.shown)
 
 
-def waits_of(net: Net, state: State) -> Waits:
+def waits_of(net: Net, state: State, clusters: Clusters | None, now: int) -> Waits:
     found = explain(net, state)
-    return Waits([(one, _can(one)) for one in found[:WAITS_SHOWN]], len(found))
+    shown: list[Wait] = []
+    for one in found[:WAITS_SHOWN]:
+        wait = _wait(state, one, clusters, now)
+        if shown and _is_alike(shown[-1], wait):
+            shown[-1] = msgspec.structs.replace(shown[-1], more=shown[-1].more + 1)
+        else:
+            shown.append(wait)
+    return Waits(shown, len(found), not all(one.at_work for one in found))
+
+
+def _is_alike(before: Wait, wait: Wait) -> bool:
+    """Both are jobs of a step that the same cluster is to do, and does not have."""
+    if wait.cluster is None or wait.cluster.task:
+        return False
+    known, new = before.one, wait.one
+    return (known.step, known.waits_for) == (new.step, new.waits_for)
+
+
+def _wait(state: State, one: Unfinished, clusters: Clusters | None, now: int) -> Wait:
+    if clusters is None:
+        return Wait(one, _can(one))
+    told, place = placed(state, one, clusters, now)
+    return Wait(told, _can(told), place)
+
+
+class LoopPlace(msgspec.Struct, frozen=True):
+    """The compute cluster that does the shards of a loop, and how many of them it has."""
+
+    name: str
+    pool: str
+    place: PoolPlace
+    running: int
+    queued: int
+
+
+def loop_place(net: Net, state: State, loop: str, clusters: Clusters | None) -> LoopPlace | None:
+    """None where no cluster does it, or no longer."""
+    tracker = state.loops.get(loop)
+    if clusters is None or tracker is None:
+        return None
+    work = net.steps[state.looped[loop].step].work
+    place = clusters.of_pool(work.pool) if work is not None and work.pool else None
+    if work is None or place is None:
+        return None
+    found = (clusters.of_job(state.run, job) for job in tracker.in_flight)
+    workers = [one.worker for one in found if one is not None]
+    running = sum(map(bool, workers))
+    return LoopPlace(cluster_name(place), work.pool, place, running, len(workers) - running)
+
+
+_OFFERED = ("decide", "patch", "wake", "signal")
 
 
 def _can(wait: Unfinished) -> set[str]:
     """What the page offers to do about it: verbs, and where to look closer."""
-    can: set[str] = {one.verb for one in wait.movers if one.verb in ("decide", "patch", "wake")}
+    can: set[str] = {one.verb for one in wait.movers if one.verb in _OFFERED}
     if wait.what == "loop":
         can.add("items")
     if wait.slots or wait.what == "gather":
         can.add("slots")
     return can
-
-
-def statuses_of(state: State) -> dict[str, list[Any]]:
-    """step → its last status, how often it ran, and how many tokens are there now."""
-    here = Counter(token.step for token in state.tokens.values())
-    return {
-        name: [tally.statuses[-1], tally.runs, here[name]] for name, tally in state.steps.items()
-    }
 
 
 def joins_of(state: State) -> dict[str, list[Any]]:
@@ -99,6 +161,7 @@ class Moving(msgspec.Struct, frozen=True):
     status: str
     finished: bool
     troubled: bool
+    problems: int
     updated_at: int
     ended_at: int
     steps: dict[str, list[Any]]
@@ -118,9 +181,10 @@ def moving_of(state: State) -> Moving:
         status=status_of(state),
         finished=state.finished,
         troubled=_troubled(state),
+        problems=problems_of(state),
         updated_at=state.updated_at,
         ended_at=state.finished_at,
-        steps=statuses_of(state),
+        steps={name: list(astuple(one)) for name, one in step_statuses(state).items()},
         joins=joins_of(state),
         counts=counts_of(state),
     )
@@ -133,6 +197,7 @@ def changes(now: Moving, before: Moving | None) -> dict[str, Any]:
         "status": now.status,
         "finished": now.finished,
         "troubled": now.troubled,
+        "problems": now.problems,
         "updated_at": now.updated_at,
         "ended_at": now.ended_at,
         "counts": now.counts,
