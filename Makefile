@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime
 STAMP  := $(VENV)/.installed
-EXTRAS := buckets,duckdb,evm,market,otel,parquet,postgres
+EXTRAS := buckets,dask,duckdb,evm,market,otel,parquet,postgres,ray
 APT    := apt-get install -qq -y --no-install-recommends
 LOCKER := $(VENV)/lock
 COMPILE := $(LOCKER)/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes \
@@ -15,7 +15,7 @@ COMPILE := $(LOCKER)/bin/uv pip compile -q --universal --python-version 3.11 --g
 # container says otherwise: without them a start takes twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check map lock browser nats bench soak crowd format clean
+.PHONY: demo test check docs map lock browser pictures nats redis bench table soak crowd format clean
 
 # Exactly the files whose hashes stand in requirements/*.lock are installed, the build backend
 # included. UNLOCKED=1 takes what the ranges of pyproject.toml allow, for platforms without wheels.
@@ -63,6 +63,9 @@ check: $(STAMP)         ## lint, types and the fast tests
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m 'not slow'
 
+docs: $(STAMP)          ## build the documentation as a site in build/site, strictly
+	@$(BIN)/python -m tools.site
+
 map:                    ## print the packages with their sizes and one line each; ROOM=work for one
 	@$(PYTHON) tools/map.py $(ROOM)
 
@@ -73,17 +76,34 @@ browser:                ## a Chromium for the tests of the pages, where there is
 	  apt-get update -qq && { $(APT) chromium-headless-shell || $(APT) chromium; } >/dev/null 2>&1 || \
 	echo "no Chromium: the tests of the pages will be skipped (install it, or set CHROMIUM=...)"
 
+pictures: $(STAMP)      ## every page in light, dark and at 400 px, in test-artifacts/ui/gallery
+	@ANABRANCH_PICTURES=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile \
+	  tests/surfaces/ui/test_gallery.py tests/surfaces/ui/node/test_gallery.py
+
 nats:                   ## a NATS server for the tests of that kind, where there is none
 	@command -v "$${NATS_SERVER:-nats-server}" >/dev/null && exit 0; \
 	test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing nats-server (once)" && \
 	  apt-get update -qq && $(APT) nats-server >/dev/null || \
 	echo "no NATS server: its tests will be skipped (install nats-server, or set NATS_SERVER=...)"
 
-bench: $(STAMP)         ## print the benchmark table
+redis:                  ## a Redis server for a neighbour in the benchmarks, where there is none
+	@command -v "$${REDIS_SERVER:-redis-server}" >/dev/null && exit 0; \
+	test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing redis-server (once)" && \
+	  apt-get update -qq && $(APT) redis-server >/dev/null || \
+	echo "no Redis server: Celery will not be measured (install redis-server, or set REDIS_SERVER=...)"
+
+# The neighbours are installed in environments of their own (`bench/peers/.venv-*`, or in the folder
+# ANABRANCH_BENCH_VENVS), when they are measured for the first time.
+bench: export PEERS := $(PEERS)
+bench: $(STAMP) $(if $(filter 0,$(PEERS)),,redis)  ## print the benchmark table; PEERS=0 without neighbours
 	@$(BIN)/python -m bench
 
+table: bench            ## measure everything, then put the table into bench/README.md and README.md
+	@$(BIN)/python -m bench --write
+
 # The tests with random cases take all of their seeds here, from another one each time; FIRST=n
-# begins at that one again.
+# begins at that one again. Processes begin with an interpreter of their own: `tests/quick_starts.py`.
+soak: export ANABRANCH_FRESH_STARTS := 1
 soak: $(STAMP)          ## long simulation, all seeds, a second server, 20 demos, kills; SEEDS=100000 ROUNDS=1000 FIRST=n
 	@$(BIN)/python -m anabranch.testing.soak --seeds $(or $(SEEDS),20000)
 	@first=$(or $(FIRST),$$(date +%s)); echo "seeds from $$first on"; \

@@ -28,10 +28,13 @@ from anabranch.version import __version__
 if TYPE_CHECKING:
     from anabranch.app import Engine, RunResult, run, tool
     from anabranch.settings import Settings
+    from anabranch.settings_file import load_settings
+    from anabranch.surfaces.engine_client import Client
     from anabranch.work.kinds.callables import Toolbox
 
 __all__ = [
     "AnabranchError",
+    "Client",
     "DefinitionError",
     "Engine",
     "InputError",
@@ -45,16 +48,19 @@ __all__ = [
     "Toolbox",
     "UnusableStore",
     "__version__",
+    "load_settings",
     "run",
     "tool",
 ]
 
 #: Loaded when they are first asked for: `anabranch --version` needs no engine.
 _LATER = {
+    "Client": "anabranch.surfaces.engine_client",
     "Engine": "anabranch.app",
     "RunResult": "anabranch.app",
     "Settings": "anabranch.settings",
     "Toolbox": "anabranch.work.kinds.callables",
+    "load_settings": "anabranch.settings_file",
     "run": "anabranch.app",
     "tool": "anabranch.app",
 }

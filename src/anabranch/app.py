@@ -7,30 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from anabranch import files
+from anabranch import collector, files
 from anabranch import settings as config
+from anabranch.anywhere import run_anywhere
 from anabranch.clock import SystemClock
-from anabranch.errors import InputError
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.limits import held_by
 from anabranch.kernel.state import State
 from anabranch.literals import Reducer
-from anabranch.market.directory import PassportDirectory
 from anabranch.net.net import Net
-from anabranch.net.problems import Problem
 from anabranch.operations.access.credentials import Credentials, StoreSource
 from anabranch.operations.access.secret_key import key_of
 from anabranch.operations.definitions.available import available_in
-from anabranch.operations.definitions.catalog import Catalog
-from anabranch.operations.definitions.preflight import Available, Preflight, child_depth
+from anabranch.operations.definitions.preflight import Preflight, child_depth
 from anabranch.operations.definitions.prepare import (
     Prepared,
     Rules,
@@ -39,20 +36,14 @@ from anabranch.operations.definitions.prepare import (
     path_in,
     prepare,
 )
-from anabranch.operations.participants import (
-    Participants,
-    asked_before,
-    book_from,
-    book_name,
-    needs_of,
-)
+from anabranch.operations.participant_work import ParticipantWork
 from anabranch.operations.read.event_view import EventRecord
 from anabranch.operations.read.reader import Reader
-from anabranch.operations.runs.redrive_plan import RedrivePlan
-from anabranch.operations.runs.verbs import Verbs, decision, patches
-from anabranch.operations.sessions.sessions import Sessions
-from anabranch.operations.workers.job_data import JobData
-from anabranch.operations.workers.worker_api import WorkerApi
+from anabranch.operations.runs.retention import RunRetention
+from anabranch.operations.runs.signals import SignalSent, send_signal, signal
+from anabranch.operations.runs.verbs import Verbs, decision, patches, skipping
+from anabranch.pools.given import Pools, cluster_pools, options_of, without_server
+from anabranch.run_result import RunResult as RunResult
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.jobs.executor import SecretScope
 from anabranch.runtime.jobs.pool_queues import PoolQueues as JobPools
@@ -65,65 +56,43 @@ from anabranch.settings import Settings
 from anabranch.store.factory import open_store as open_store
 from anabranch.store.ports import Store
 from anabranch.work import tracing
-from anabranch.work.chain.wiring import chain_from
-from anabranch.work.kinds.artifact import ArtifactOptions
-from anabranch.work.kinds.buckets.buckets import BucketOptions
+from anabranch.work.composed import PipelinePerformers
+from anabranch.work.from_settings import http_options, work_settings
 from anabranch.work.kinds.callables import Toolbox, default_toolbox
 from anabranch.work.kinds.child import Child
-from anabranch.work.kinds.commands.container import ContainerOptions
-from anabranch.work.kinds.commands.isolation import isolation_of
-from anabranch.work.kinds.commands.shell import ShellOptions
-from anabranch.work.kinds.http.performer import HttpOptions
 from anabranch.work.kinds.lazy import LazyPerformer
-from anabranch.work.kinds.nats.performer import NatsOptions
-from anabranch.work.kinds.python.processes import ProcessOptions
-from anabranch.work.kinds.switched_off import SWITCHABLE_KINDS, switched_off
-from anabranch.work.loops.collection_reader import CollectionReader
-from anabranch.work.loops.collections.all import Collections
-from anabranch.work.loops.collections.port import CollectionLimits
 from anabranch.work.loops.results import LoopResults
-from anabranch.work.loops.shards import ReadAhead, Shards
 from anabranch.work.network.addresses import read_policy
-from anabranch.work.participants.book import Book
-from anabranch.work.participants.performers import (
-    CapabilityPerformer,
-    DispatchPerformer,
-    RequestPerformer,
-    TargetsPerformer,
-)
-from anabranch.work.pipeline.pipeline import Pipeline, Services
-from anabranch.work.port import Performer
-from anabranch.work.registry import WorkSettings, close_all, standard_performers
-from anabranch.work.rule.xgr1 import keys_in
+from anabranch.work.pipeline.services import Services
+from anabranch.work.rate_limits import RateLimits
+from anabranch.work.registry import close_all, standard_performers
 from anabranch.work.run_at_work import run_at_work
 from anabranch.work.secrets.credential_sources import CredentialSource, find_in, outside_sources
 from anabranch.work.secrets.keychain import Keychain
 from anabranch.work.secrets.keyring import keyring_of as keyring_of
 from anabranch.work.secrets.redaction import Redactor, given_to_work, guard_logs
-from anabranch.work.sql.task import SqlOptions
 
-ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine, which says so
+if TYPE_CHECKING:
+    from anabranch.operations.definitions.aliases import Aliases
+    from anabranch.operations.definitions.catalog import Catalog
+    from anabranch.operations.participants import Participants
+    from anabranch.operations.runs.redrive_plan import RedrivePlan
+    from anabranch.operations.schedules.schedules import Schedules
+    from anabranch.operations.schedules.scheduling import Scheduling
+    from anabranch.operations.sessions.sessions import Sessions
+    from anabranch.operations.triggers.triggering import Triggering
+    from anabranch.operations.triggers.triggers import Triggers
+    from anabranch.operations.workers.worker_api import WorkerApi
+    from anabranch.pools.address import PoolOptions
+    from anabranch.pools.dispatcher import PoolDispatcher
+    from anabranch.pools.seen.pool_cards import PoolCards
+    from anabranch.pools.wiring import ClusterPools
+    from anabranch.work.chain.wiring import ChainPorts
+    from anabranch.work.port import Performer
+    from anabranch.work.rule.xgr1 import RuleKeys
 
 #: The tools registered with `@anabranch.tool`.
 tool = default_toolbox.tool
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """A run as it stands: what `anabranch run --json` prints, with attributes."""
-
-    run: str
-    name: str
-    dialect: str
-    status: str
-    result: Any
-    steps: Mapping[str, Mapping[str, Any]]
-    joins: list[Mapping[str, Any]]
-    problem: Mapping[str, Any] | None
-    session: Mapping[str, Any] | None = None  # of an orchestration: its processes by state
-    problems: int = 0  # step runs that ended badly, and nothing took care of it
-    failures: list[Mapping[str, Any]] = field(default_factory=list)  # why, where there are any
-    joins_dropped: int = 0  # of `joins`, those that were settled long ago
 
 
 class Parts:
@@ -137,23 +106,21 @@ class Parts:
         participants: Participants | None = None,
         *,
         workers: bool = True,  # can ask it for jobs; without a server nobody can
+        pools: Pools | None = None,  # those that clusters do; None: as the settings say
     ) -> None:
         self.store = store
         self.toolbox = toolbox
-        self._participants = participants
         self._settings = settings
-        self._reloading = asyncio.Lock()
-        self.book = book_from(participants, settings)
-        self._directory = PassportDirectory(self.book, SystemClock())
+        clusters = options_of(pools, settings)
+        self.participants = ParticipantWork(participants, settings)
         self.redactor = Redactor()
         self._unguard_logs = guard_logs(self.redactor)
+        self._unspare: Callable[[], None] | None = None  # the collector, while it is open
         self._keychain = self._add_credentials(settings)
         read_policy(settings.rule_addresses, "rule_addresses")  # a bad one is said now
-        self._rule_addresses = settings.rule_addresses
         self._of_chain = Redactor.of_job()  # keys and credentials, for as long as the engine lives
-        self._chain_patience = settings.chain_patience_seconds
-        self._rule_keys = keys_in(settings.rule_keys_file) if settings.rule_keys_file else None
-        self._chain = chain_from(settings, redactor=self._of_chain)
+        self._rule_keys = _rule_keys(settings)
+        self._chain = _chain(settings, self._of_chain)
         for secret in self._of_chain.secrets:
             self.redactor.learn(secret, "the chain")
         self.nets = Nets(store, compiler(toolbox.signatures()))
@@ -162,7 +129,6 @@ class Parts:
         steps = StepResults(store, self._rights.fetch)
         self._loop_results = LoopResults(store, self._payloads, steps)
         self._loops = RunLoops(self._loop_results, self._rights)
-        self._child_depth_max = settings.child_depth_max
         chosen = work_settings(settings)
         self.performers = standard_performers(
             chosen,
@@ -171,8 +137,12 @@ class Parts:
             loops=self._loops,
             redactor=self.redactor,
         )
+        self.rates = RateLimits(settings.rate_limits, store, SystemClock().now)
         self._add_composed(settings)
-        self.preflight = Preflight(self._available(settings, participants, workers=workers))
+        have = partial(available_in, settings, self.performers, workers=workers, clusters=clusters)
+        have = partial(have, unasking=without_server(clusters, served=workers))
+        asked = self.participants
+        self.preflight = Preflight(have(participants=asked.are_given, book=asked.book_name))
         self.engine = runtime.EngineLoop(
             store,
             self.nets,
@@ -183,37 +153,35 @@ class Parts:
             rights=self._rights,
             require=self.preflight.require_for,
         )
-        known = toolbox.signatures()  # a tool registered later has no performer here
+        self.engine.logs.redactor = self.redactor
+        known = frozenset(toolbox.signatures())  # one registered later has no performer here
         self.verbs = Verbs(self.engine, lambda: known, self.preflight)
-        self.catalog = Catalog(store, settings.catalog, lambda: known)
-        self.sessions = Sessions(store, self.verbs.read, self.engine.send)
-        self.pools = self._pools(settings)
+        self._known_tools = known
+        self._clusters = self._cluster_pools(clusters, workers) if clusters else None
         self.verbs.read.asked = self.engine.pools.asked
+        registry = self.engine.engine_metrics.registry
+        self._retention = RunRetention(store, self.engine.clock.now, settings.keep_runs, registry)
 
-    def _available(
-        self, settings: Settings, participants: Participants | None, *, workers: bool
-    ) -> Available:
-        """What runs may count on here."""
-        return msgspec.structs.replace(
-            available_in(settings, self.performers, workers=workers),
-            participants=participants is not None or bool(settings.participants),
-            book=book_name(participants, settings),
-        )
+    def _cluster_pools(self, clusters: Mapping[str, PoolOptions], workers: bool) -> ClusterPools:
+        given = (self.engine, self.pools, self._settings, self.toolbox, self.verbs.read)
+        return cluster_pools(clusters, *given, serves=workers)
 
-    def _pools(self, settings: Settings) -> WorkerApi:
+    @cached_property
+    def pools(self) -> WorkerApi:
         """Workers elsewhere, and what they ask this engine for."""
+        from anabranch.operations.workers.job_data import JobData  # without a server nobody asks
+        from anabranch.operations.workers.worker_api import WorkerApi
+
         supplies = JobData(
             self.engine,
-            settings,
+            self._settings,
             loops=self._loop_results,
             start_child=self._start_child,
             find_credential=partial(find_in, self.credential_sources),
         )
+        read = self._composed.read_items
         return WorkerApi(
-            self.engine,
-            supplies,
-            read_items=lambda source, shard, keys: self._reader.items(source, shard, keyring=keys),
-            keyring=self._keyring,
+            self.engine, supplies, keyring=self._keyring, rates=self.rates, read_items=read
         )
 
     def _add_credentials(self, settings: Settings) -> Keychain:
@@ -226,74 +194,70 @@ class Parts:
 
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
-        payloads = self._payloads
-        services = Services(performers=self.performers, payloads=payloads)
-        limits = CollectionLimits(
-            line_bytes=settings.collection_line_bytes, shard_bytes=settings.collection_shard_bytes
-        )
-        self._collections = Collections(
-            payloads=payloads,
-            performers=self.performers,
-            loops=self._loops,
-            limits=limits,
-        )
-        self._reader = CollectionReader(self._collections)
-        self.performers["pipeline"] = Pipeline(services)
-        self.performers["loop.shard"] = Shards(services, self._reader)
-        self.performers["loop.cut"] = ReadAhead(self._reader)
+        self.performers |= self.rates.limited(self.performers)
+        services = Services(performers=self.performers, payloads=self._payloads)
+        self._composed = PipelinePerformers(services, self._loops, settings)
+        self.performers |= self._composed.performers
         self.performers["playbook"] = Child(self._start_child)
-        self.performers["targets"] = TargetsPerformer(self._directory)
-        elsewhere = self._directory.elsewhere
-        self.performers["dispatch"] = DispatchPerformer(self.book, elsewhere=elsewhere)
-        self.performers["request"] = RequestPerformer(self.book, elsewhere=elsewhere)
-        self.performers["capability"] = CapabilityPerformer(self.book)
-        self.performers["rule"] = LazyPerformer(self._rule_performer, self._of_chain.secrets)
+        self.performers |= self.participants.performers
+        self.performers["rule"] = LazyPerformer(self._rules, self._of_chain.secrets)
 
-    def _rule_performer(self) -> Performer:
-        """Rules that are not bundled, reads and calls come from the chain, if there is one."""
-        from anabranch.work.rule.api import ApiOptions
-        from anabranch.work.rule.patience import Patience
-        from anabranch.work.rule.performer import rule_performer
+    def _rules(self) -> Performer:
+        from anabranch.work.rule.wiring import performer_of
 
-        http = ApiOptions(addresses=read_policy(self._rule_addresses, "rule_addresses"))
-        keys = self._rule_keys
-        sealing = keys if keys is not None and keys.seals else None
-        if self._chain is None:
-            return rule_performer(http=http, decryptor=keys, encryptor=sealing)
-        chain = self._chain
-        return rule_performer(
-            rules=chain.rules,
-            reader=chain.reader,
-            executor=chain.executor,
-            http=http,
-            identity=chain.identity,
-            patience=Patience(self._chain_patience),
-            decryptor=keys,
-            encryptor=sealing,
-        )
+        return performer_of(self._settings, self._chain, self._rule_keys)
 
     async def open(self, only: Collection[str] | None = None) -> None:
         """Begin to work; who can be asked is known before the first run is."""
-        await self._directory.open()
+        if self._clusters is not None:
+            self._clusters.make()
+        await self.participants.open(self.store)
         await self.verbs.read.look_at_files(unfinished(self.store, only))
-        if self.book.is_there:
-            self._directory.rotation.recall(await asyncio.to_thread(asked_before, self.store))
         await self.engine.open(only=only)
+        self._unspare = collector.spare()
+        if self._clusters is not None:
+            await self._clusters.open()
+        self._retention.begin()
 
-    def needs_of_book(self, net: Net) -> list[Problem]:
-        """What a definition needs of the participants here; nothing where there is no book."""
-        if not self.preflight.available.participants:
-            return []
-        return needs_of(net, self.book, self._directory if self.book.directory else None)
+    @cached_property
+    def catalog(self) -> Catalog:
+        """Definitions that are kept, and found by path."""
+        from anabranch.operations.definitions.catalog import Catalog  # most files name none
 
-    async def reload_participants(self) -> None:
-        """Read the book and its directory anew. A book with a mistake changes nothing."""
-        if isinstance(self._participants, Book | Mapping):
-            raise InputError("the participants were given by the program, not by a file")
-        async with self._reloading:
-            new = await asyncio.to_thread(book_from, self._participants, self._settings, self.book)
-            await self._directory.reconfigure(new)
-            self.book.become(new)
+        return Catalog(self.store, self._settings.catalog, lambda: self._known_tools)
+
+    @cached_property
+    def scheduling(self) -> Scheduling:
+        """Runs that begin by the clock, once that has begun."""
+        from anabranch.operations.schedules.scheduling import Scheduling  # a run of `run` has none
+
+        return Scheduling(self.verbs, self.catalog)
+
+    @cached_property
+    def triggering(self) -> Triggering:
+        """Runs that begin because something happened: hooks, and those that follow others."""
+        from anabranch.operations.triggers.triggering import Triggering
+
+        return Triggering(self.verbs, self.catalog, self._settings, self.credential_sources)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """The runs of orchestrations, as their interface knows them."""
+        from anabranch.operations.sessions.sessions import Sessions
+
+        return Sessions(self.store, self.verbs.read, self.engine.send)
+
+    @property
+    def clusters(self) -> list[PoolDispatcher]:
+        """Of each pool that a cluster does, who gives it the jobs; none before it is open."""
+        return [] if self._clusters is None else self._clusters.dispatchers
+
+    @property
+    def pool_cards(self) -> PoolCards:
+        """Every pool, as it is now."""
+        from anabranch.pools.seen.pool_cards import PoolCards
+
+        return PoolCards(self.pools, self.clusters)
 
     async def _keyring(self, net: Net, workload: Mapping[str, Any], run: str) -> Mapping[str, Any]:
         return await keyring_of(self._keychain, net, workload, run)
@@ -320,7 +284,9 @@ class Parts:
         if marks is None:
             given, marks = seal(given, given_to_work())
         by = run_at_work.get()
-        depth = child_depth(self.engine.state(by).depth if by else 0, self._child_depth_max)
+        depth = child_depth(
+            self.engine.state(by).depth if by else 0, self._settings.child_depth_max
+        )
         return await self.verbs.start(
             await self.find_definition(path),
             given,
@@ -332,52 +298,48 @@ class Parts:
             begun_by=by,
             depth=depth,
             allow_extra_input=True,  # a parent may hand the same on to several children
+            held=held_by(self.engine.state(by)) if by and parent is not None else (),
         )
 
     async def close(self, grace_seconds: float | None = None) -> None:
-        await self._directory.close()
-        await self.engine.close(grace_seconds)
+        for name in ("scheduling", "triggering"):
+            if name in self.__dict__:  # somebody asked for it
+                await getattr(self, name).close()
+        await self._retention.close()
+        await self.participants.stop()
+        grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
+        clock = asyncio.get_running_loop().time
+        until = clock() + grace
+        await self.engine.hand_over()
+        if self._clusters is not None:
+            await self._clusters.close(grace)
+        await self.engine.close(max(0.0, until - clock()))
         await close_all(self.performers)
-        await self.book.close()
-        await self._collections.close()
+        await self.participants.close()
+        await self._composed.close()
         await self._keychain.close()
         if self._chain is not None:
             await self._chain.close()
         self._unguard_logs()
+        if self._unspare is not None:
+            self._unspare()
+            self._unspare = None
 
 
-def work_settings(settings: Settings) -> WorkSettings:
-    without = switched_off(settings.no_inline, SWITCHABLE_KINDS)
-    isolation = isolation_of(
-        settings.inline_environment,
-        settings.inline_user,
-        withheld=settings.chain_signer_key_env,
-        python="python" not in without,
-    )
-    return WorkSettings(
-        python=ProcessOptions(
-            limit=settings.processes_max,
-            result_bytes=settings.result_bytes_max + ROOM,
-            isolation=isolation,
-        ),
-        shell=ShellOptions(isolation=isolation),
-        container=ContainerOptions(isolation=isolation, command=settings.container_command),
-        http=http_options(settings),
-        sql=SqlOptions(rows_max=settings.sql_rows_max, result_bytes=settings.sql_result_bytes),
-        nats=NatsOptions(
-            bytes_max=settings.http_body_bytes, addresses=read_policy(settings.http_addresses)
-        ),
-        buckets=BucketOptions(addresses=read_policy(settings.http_addresses)),
-        artifact=ArtifactOptions(bytes_max=settings.artifact_bytes),
-        without=without,
-        threads=settings.threads_max,
-    )
+def _chain(settings: Settings, redactor: Redactor) -> ChainPorts | None:
+    if not settings.chain_url and settings.chain_execution == "record":
+        return None
+    from anabranch.work.chain.wiring import chain_from  # few have a chain
+
+    return chain_from(settings, redactor=redactor)
 
 
-def http_options(settings: Settings) -> HttpOptions:
-    return HttpOptions(
-        body_bytes=settings.http_body_bytes, addresses=read_policy(settings.http_addresses)
-    )
+def _rule_keys(settings: Settings) -> RuleKeys | None:
+    if not settings.rule_keys_file:
+        return None
+    from anabranch.work.rule.xgr1 import keys_in  # few have sealed rules
+
+    return keys_in(settings.rule_keys_file)
 
 
 class Engine:
@@ -395,20 +357,34 @@ class Engine:
         settings: Settings | None = None,
         toolbox: Toolbox | None = None,
         participants: Participants | None = None,
+        pools: Pools | None = None,
+        schedules: bool = True,
     ) -> None:
+        """`pools` names those that a compute cluster does: `{"heavy": "dask://host:8786"}`. Without
+        `schedules` those of the store, and its triggers, begin no runs here."""
         chosen = settings or config.from_environment()
         self._settings = replace(chosen, store=os.fspath(store)) if store is not None else chosen
         self._toolbox = toolbox if toolbox is not None else default_toolbox
         self._participants = participants
+        self._pools = options_of(pools, self._settings)
+        self._with_schedules = schedules
         self._parts: Parts | None = None
 
     async def __aenter__(self) -> Engine:
         store = open_store(self._settings)
         try:
-            self._parts = Parts(
-                store, self._settings, self._toolbox, self._participants, workers=False
+            parts = self._parts = Parts(
+                store,
+                self._settings,
+                self._toolbox,
+                self._participants,
+                workers=False,
+                pools=self._pools,
             )
-            await self._parts.open()
+            await parts.open()
+            if self._with_schedules:
+                parts.scheduling.begin()
+                parts.triggering.begin()
         except BaseException:
             store.close()
             raise
@@ -437,6 +413,21 @@ class Engine:
         return self._open.catalog
 
     @property
+    def schedules(self) -> Schedules:
+        """Runs that begin by the clock."""
+        return self._open.scheduling.schedules
+
+    @property
+    def triggers(self) -> Triggers:
+        """Runs that begin because something happened elsewhere."""
+        return self._open.triggering.triggers
+
+    @property
+    def aliases(self) -> Aliases:
+        """Names that lead to a version of the catalog."""
+        return self._open.triggering.aliases
+
+    @property
     def credentials(self) -> Credentials:
         """What definitions ask for by name: kept encrypted, and never shown."""
         return self._open.credentials
@@ -456,6 +447,7 @@ class Engine:
         labels: Mapping[str, str] | None = None,
         rules: Rules | None = None,
         allow_extra_input: bool = False,
+        priority: int | None = None,
     ) -> str:
         """Begin a run; returns its id once it is durable.
 
@@ -467,14 +459,9 @@ class Engine:
         if isinstance(definition, str) and path_in(definition) is not None and rules is None:
             definition = await self._open.find_definition(definition)
         return await self._open.verbs.start(
-            definition,
-            input,
-            run=run,
-            step=step,
-            labels=labels,
-            rules=rules,
-            allow_extra_input=allow_extra_input,
-        )
+            definition, input, run=run, step=step, labels=labels, rules=rules,
+            allow_extra_input=allow_extra_input, priority=priority,
+        )  # fmt: skip
 
     async def wait(self, run: str, *, standing: bool = False) -> RunResult:
         """The run when it has finished; with `standing` also when only somebody can move it."""
@@ -509,22 +496,65 @@ class Engine:
         """Write to the context of the run; tokens held by admission are looked at again."""
         await self._open.verbs.send(run, s.PatchContext(patches(values, reducer), actor))
 
+    async def signal(
+        self,
+        run: str,
+        name: str,
+        payload: Any = None,
+        *,
+        actor: str = "",
+        ttl: float | str | None = None,
+        id: str = "",  # noqa: A002 - the word users know
+    ) -> SignalSent:
+        """Send a signal to the run: a wait for this name takes it, or the run keeps it for one.
+
+        `ttl` is how long it is kept: seconds, or text such as "1h"; without it, until the run ends.
+        Sent again with the same `id` it is the same signal.
+        """
+        said = signal(name, payload, actor=actor, ttl=ttl, id=id)
+        return await send_signal(self._open.verbs, run, said)
+
     async def pause(self, run: str, *, actor: str = "", reason: str = "") -> None:
+        """Begin no further work of the run; what is out may finish."""
         await self._open.verbs.send(run, s.Pause(actor, reason))
 
     async def resume(self, run: str, *, actor: str = "") -> None:
+        """Go on with a paused run."""
         await self._open.verbs.send(run, s.Resume(actor))
 
     async def cancel(self, run: str, *, actor: str = "", reason: str = "") -> None:
+        """End the run: work that is out is told to stop, and nothing else begins."""
         await self._open.verbs.send(run, s.Cancel(actor, reason))
 
-    async def redrive(self, run: str) -> str:
-        """A linked run that redoes what failed and what depends on it, and keeps the rest."""
-        return await self._open.verbs.redrive(run)
+    async def retry(
+        self, run: str, step: str, *, token: int = 0, actor: str = "", reason: str = ""
+    ) -> None:
+        """Try a step now that waits for its next try; `token` picks one of several runs of it."""
+        await self._open.verbs.send(run, s.RetryNow(step, token, actor, reason))
 
-    async def plan_redrive(self, run: str) -> RedrivePlan:
+    async def skip(
+        self,
+        run: str,
+        step: str,
+        *,
+        token: int = 0,
+        result: Any = msgspec.UNSET,
+        actor: str = "",
+        reason: str = "",
+    ) -> None:
+        """End a run of a step without its work: as skipped, or with a result as done."""
+        await self._open.verbs.send(run, skipping(step, token, actor, reason, result))
+
+    async def redrive(self, run: str, *, from_step: str = "") -> str:
+        """A linked run that redoes what failed and what depends on it, and keeps the rest.
+
+        With `from_step` that step and what depends on it as well, however they ended.
+        """
+        return await self._open.verbs.redrive(run, from_step=from_step)
+
+    async def plan_redrive(self, run: str, *, from_step: str = "") -> RedrivePlan:
         """What `redrive` would run again, why, and what it would reuse; nothing is begun."""
-        return await self._open.verbs.plan_redrive(run)
+        return await self._open.verbs.plan_redrive(run, from_step)
 
     def events(
         self, run: str, after: int = 0, *, tasks: bool = False
@@ -544,35 +574,24 @@ def run(
     rules: Rules | None = None,
     step: str | None = None,
     participants: Participants | None = None,
+    pools: Pools | None = None,
     allow_extra_input: bool = False,
 ) -> RunResult:
     """Run a definition to its end (or until only somebody can move it) and return the result.
 
-    Works in scripts and in notebooks. Without `store` nothing is kept. `rules` are those of an
-    orchestration, `step` is where to start instead of the entry. Input that the definition has no
-    use for is refused unless `allow_extra_input` is set.
+    Without `store` nothing is kept. `rules` are those of an orchestration, `step` is where to start
+    instead of the entry, `pools` are those of a cluster. Input without a use is refused by default.
     """
-
     tools = toolbox if toolbox is not None else default_toolbox
-    prepared = prepare(definition, tools.signatures(), rules)
+    made = prepare(definition, tools.signatures(), rules)
 
     async def whole() -> RunResult:
-        async with Engine(
-            store, settings=settings, toolbox=toolbox, participants=participants
-        ) as engine:
-            begun = await engine.start(
-                prepared, input, step=step, allow_extra_input=allow_extra_input
-            )
+        engine = Engine(
+            store, settings=settings, toolbox=toolbox, participants=participants, pools=pools,
+            schedules=False,
+        )  # fmt: skip
+        async with engine:
+            begun = await engine.start(made, input, step=step, allow_extra_input=allow_extra_input)
             return await engine.wait(begun, standing=True)
 
-    return _run_anywhere(whole())
-
-
-def _run_anywhere(work: Coroutine[Any, Any, RunResult]) -> RunResult:
-    """In a notebook a loop runs already; then the work gets a loop and a thread of its own."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+    return run_anywhere(whole())

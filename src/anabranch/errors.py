@@ -54,6 +54,8 @@ class ExpressionError(AnabranchError):
 
 
 class InputError(AnabranchError):
+    """A value from outside cannot be taken; nothing changed."""
+
     code = "input"
 
 
@@ -84,6 +86,8 @@ class LawBroken(AnabranchError):
 
 
 class NotFound(AnabranchError):
+    """There is no such run, definition, step or payload."""
+
     code = "not_found"
 
     def __init__(self, what: str, *, code: str | None = None, hint: str = "") -> None:
@@ -92,6 +96,8 @@ class NotFound(AnabranchError):
 
 
 class StoreError(AnabranchError):
+    """The store cannot be read or written; `code` says why."""
+
     code = "store"
 
 
@@ -113,8 +119,12 @@ class DamagedRun(StoreError):
 
 
 class StoreInUse(StoreError):
+    """Another engine owns this store; the message names its process."""
+
     code = "store_in_use"
 
 
 class UnusableStore(StoreError):
+    """The file is foreign, newer or corrupt. It was left untouched."""
+
     code = "unusable_store"

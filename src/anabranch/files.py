@@ -16,6 +16,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -147,6 +148,35 @@ async def in_thread(call: Callable[[], T], what: object, seconds: float | None =
         ) from None
     finally:
         _threads.give_up(future)
+
+
+class SharedReads:
+    """Whole files for many who name the same one at a time. One read serves all who asked before it
+    began, so nobody gets older content than from a read of its own."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._queued: dict[str, asyncio.Task[bytes]] = {}  # reads that have not begun
+
+    async def read(self, path: Path) -> bytes:
+        name = os.fspath(path)
+        task = self._queued.get(name)
+        if task is None:
+            task = asyncio.ensure_future(in_thread(partial(self._begin, name), name))
+            self._queued[name] = task
+            task.add_done_callback(partial(self._ended, name))
+        return await asyncio.shield(task)
+
+    def _begin(self, name: str) -> bytes:
+        """In a thread: whoever asks from here on needs a read that is newer."""
+        self._queued.pop(name, None)
+        return read_limited(name, self._limit)
+
+    def _ended(self, name: str, task: asyncio.Task[bytes]) -> None:
+        if self._queued.get(name) is task:  # it never began
+            del self._queued[name]
+        if not task.cancelled():
+            task.exception()  # those who were cancelled meanwhile do not look
 
 
 def hanging() -> int:

@@ -11,6 +11,7 @@ from anabranch.errors import InputError
 _CHOSEN = re.compile(r"(?:run:)?[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")  # run: those of a node
 _TAKEN = ("last",)  # words with a meaning of their own where a run is asked for
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 
 
 def new_run_id(now: int) -> str:
@@ -30,11 +31,11 @@ def checked_run_id(text: str) -> str:
 
 
 def _letters(number: int, count: int) -> str:
-    letters = []
-    for _ in range(count):
-        number, digit = divmod(number, 32)
-        letters.append(_ALPHABET[digit])
-    return "".join(reversed(letters))
+    letters = ""
+    for _ in range(0, count, 2):
+        letters = _PAIRS[number & 1023] + letters
+        number >>= 10
+    return letters[-count:]
 
 
 _DISPATCHES = uuid.UUID("6f1b7f1e-5b0e-5c3a-9a55-3d1c5a7a0d29")  # a name space of our own

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 RunStatus = Literal[
+    "queued",
     "running",
     "waiting",
     "paused",
@@ -24,3 +25,4 @@ ItemState = Literal["succeeded", "failed", "running", "pending"]
 BulkVerb = Literal["pause", "resume", "cancel", "redrive", "patch", "purge"]
 DispatchStatus = Literal["pending", "responded", "timeout", "cancelled"]
 DeliveryState = Literal["pending", "done", "dead"]
+PRIORITY_MAX = 1000  # of a run, and as far below 0

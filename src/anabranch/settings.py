@@ -1,4 +1,7 @@
-"""Settings: every number and path a person may want to change, with its environment variable."""
+"""Settings: every number and path a person may want to change, with its environment variable.
+
+`settings_file` reads the same from `anabranch.toml`.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,13 @@ CHOICES = {
     "require_tokens": ("no", "yes"),
 }
 ABOVE_ZERO = ("_max", "chain_timeout_seconds", "audit_days", "server_lease_seconds")
+#: Paths; in a file they are relative to the folder that it is in.
+PATHS = (
+    *("store", "rule_keys_file", "chain_signer_key_file", "chain_sent", "catalog", "participants"),
+    *("token_file", "secret_key_file", "credential_folder", "tls_cert", "tls_key"),
+)
+#: Values that are secret whatever they are.
+SECRETS = ("token", "secret_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +62,20 @@ class Settings:
     collection_line_bytes: int = 16 * 1024 * 1024  # of one line or record of a file looped over
     collection_shard_bytes: int = 64 * 1024 * 1024  # of the items of one shard of such a file
     retention_days: float = 36_500.0  # payloads of scope `execution` outlive their run so long
+    keep_runs: str = ""  # how long ended runs are kept, by status: "completed=30d failed=90d"
+    #: How often work may begin: "kind:http=100/m host:api.example.org=5/s+10 pool:gpu=2/s"
+    rate_limits: str = ""
     evict_after_seconds: float = 30.0  # idle runs leave memory after that
+    work_log_bytes_max: int = 1024 * 1024  # kept of what one attempt prints: its head and tail
+    run_work_log_bytes_max: int = 50 * 1024 * 1024  # and of what all attempts of a run print
     snapshot_every: int = 200  # events between two snapshots of a long run
     grace_seconds: float = 10.0  # how long an orderly stop waits for running jobs
     store_partitions: int = 0  # of a new store on PostgreSQL; 0: 128
     server_lease_seconds: float = 15.0  # after so long without a word a server is replaced
     poll_seconds: float = 0.03  # how often the engine looks for messages of other processes
     pools_here: str = ""  # pools whose jobs the engine does itself: "gpu eu", or "*" for all
+    #: Pools that a cluster does: "heavy=dask://host:8786, gpu=ray:auto"; may hold a password
+    pools: str = field(default="", repr=False)
     webhook_addresses: Literal["public", "any"] = "public"  # where notifications may go
     webhook_timeout_seconds: float = 10.0  # for one attempt
     webhook_body_bytes: int = 256 * 1024  # of one notification; a larger one is sent without fields
@@ -97,7 +114,7 @@ class Settings:
     credential_command: str = ""  # prints the credential whose name it is given
     credential_command_seconds: float = 10.0  # for one such call
     serve_host: str = "127.0.0.1"  # where `serve` listens; others than loopback need tokens
-    serve_port: int = 8629
+    serve_port: int = 8629  # of `anabranch serve`
     serve_advertise: str = ""  # the URL at which workers reach it; empty: from host and port
     serve_names: str = ""  # further names that a server is reached by: "a.example b.example"
     serve_proxies: str = ""  # addresses of proxies whose X-Forwarded-For is believed
@@ -114,35 +131,52 @@ class Settings:
 def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
     """The defaults, overlaid with what the environment says."""
     env = os.environ if environment is None else environment
-    given = {
-        each.name: _parse(each.name, env[PREFIX + each.name.upper()], each.default)
-        for each in fields(Settings)
-        if PREFIX + each.name.upper() in env
+    return replace(Settings(), **given_in(env))
+
+
+def given_in(environment: Mapping[str, str]) -> dict[str, Any]:
+    """What the environment says, by field."""
+    return {
+        name: parse(name, environment[variable], variable)
+        for name in DEFAULTS
+        if (variable := PREFIX + name.upper()) in environment
     }
-    return replace(Settings(), **given)
 
 
-def _parse(name: str, text: str, default: Any) -> Any:
+def parse(name: str, text: str, what: str) -> Any:
+    """The value of a field; `what` is the field as a message calls it."""
     if name in CHOICES:
-        return _choice(name, text)
+        return _choice(name, text, what)
+    if name == "keep_runs" and text:
+        from anabranch.ages import kept_ages  # few have it
+
+        kept_ages(text, what)
+    if name == "rate_limits" and text:
+        from anabranch.rates import read_rates  # few have it
+
+        read_rates(text, what)
+    default = DEFAULTS[name]
     if isinstance(default, str):
         return text
     try:
         value = type(default)(text)
     except ValueError:
         kind = "a whole number" if isinstance(default, int) else "a number"
-        raise InputError(f"{PREFIX}{name.upper()} must be {kind}, not {text!r}") from None
+        raise InputError(f"{what} must be {kind}, not {text!r}") from None
     if not math.isfinite(value) or value < 0:
-        raise InputError(f"{PREFIX}{name.upper()} must be zero or more, not {text!r}")
+        raise InputError(f"{what} must be zero or more, not {text!r}")
     if value == 0 and name.endswith(ABOVE_ZERO):
-        raise InputError(f"{PREFIX}{name.upper()} must be above zero, not {text!r}")
+        raise InputError(f"{what} must be above zero, not {text!r}")
     return value
 
 
-def _choice(name: str, text: str) -> str:
+def _choice(name: str, text: str, what: str) -> str:
     words = CHOICES[name]
     found = [word for word in words if word.lower() == text.lower()]
     if not found:
         listed = f"{', '.join(words[:-1])} or {words[-1]}"
-        raise InputError(f"{PREFIX}{name.upper()} must be {listed}, not {text!r}")
+        raise InputError(f"{what} must be {listed}, not {text!r}")
     return found[0]
+
+
+DEFAULTS: Mapping[str, Any] = {each.name: each.default for each in fields(Settings)}

@@ -67,6 +67,7 @@ class OfferCatalog:
         self.facts = Facts(self.file, self.clock)
 
     def close(self) -> None:
+        """Close its file; the catalog cannot be used afterwards."""
         self.file.close()
 
     # -- offers of others ----------------------------------------------------------------------

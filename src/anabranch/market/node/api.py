@@ -89,14 +89,14 @@ class Api:
         something that another call has changed and that is not on the disk yet."""
         self.endpoints = tuple(endpoints)
         self._durable = durable
-        self._routes = [(_pattern(one.path), one) for one in self.endpoints]
+        self._routes = [_route(one) for one in self.endpoints]
         #: Where no endpoint fits: claimed local routes of modules.
         self.fallback: Handler | None = None
 
     def add(self, endpoint: Endpoint) -> None:
         """One more row, of a surface that serves the table."""
         self.endpoints = (*self.endpoints, endpoint)
-        self._routes.append((_pattern(endpoint.path), endpoint))
+        self._routes.append(_route(endpoint))
 
     async def handle(self, call: Call) -> Answer:
         """Never raises for what callers do; what is refused has changed nothing."""
@@ -136,9 +136,9 @@ class Api:
 
     def _find(self, call: Call) -> tuple[Endpoint | None, Mapping[str, str]]:
         known: list[str] = []
-        for pattern, endpoint in self._routes:
-            match = pattern.fullmatch(call.path)
-            if match is None:
+        path = call.path
+        for head, pattern, endpoint in self._routes:
+            if not path.startswith(head) or (match := pattern.fullmatch(path)) is None:
                 continue
             if endpoint.method == call.method:
                 return endpoint, match.groupdict()
@@ -169,6 +169,11 @@ def problem(status: int, code: str, detail: str) -> dict[str, Any]:
     """The body of everything that is refused, as `NodeProblem`."""
     title = HTTPStatus(status).phrase
     return {"status": status, "title": title, "code": code, "detail": detail[:DETAIL_MAX]}
+
+
+def _route(endpoint: Endpoint) -> tuple[str, re.Pattern[str], Endpoint]:
+    """With what its path begins with: most paths are told apart by that, without the pattern."""
+    return endpoint.path.partition("{")[0], _pattern(endpoint.path), endpoint
 
 
 def _pattern(path: str) -> re.Pattern[str]:

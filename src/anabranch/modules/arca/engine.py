@@ -6,7 +6,7 @@ anything scarce. Nobody posts to the store from outside, so it is not looked at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -95,7 +95,7 @@ class ArcaEngine:
         require_known(found.net, require_json(dict(given), "the input"))
         return found
 
-    def unfinished(self) -> list[Head]:
+    def unfinished(self) -> Iterator[Head]:
         return unfinished(self.store)
 
     def is_attempt_open(self, attempt: Attempt) -> bool:

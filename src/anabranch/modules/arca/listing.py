@@ -45,6 +45,7 @@ def _row(head: Head) -> dict[str, Any]:
         "run_id": head.run,
         "workflow_id": head.name,
         "status": _OF_ENGINE.get(head.status, head.status),
+        "problems": head.problems,  # of a completed run: what did not end as it should
         "created_at": rfc3339(head.created_at),
         "updated_at": rfc3339(head.updated_at),
     }

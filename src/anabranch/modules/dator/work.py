@@ -70,6 +70,7 @@ class Work:
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._decided: dict[str, asyncio.Event] = {}
         self._deciding = asyncio.Lock()
+        self._leaving: set[str] = set()  # requests that are being ended
         self.component = ""
 
     def begin(self, request: Request) -> None:
@@ -280,17 +281,21 @@ class Work:
 
     def _is_given_up(self, request: Request) -> bool:
         """A deadline may be far away: where room is needed, results that nobody has taken for long
-        leave before it."""
+        leave before it. Those that are leaving make room already."""
         since = request.deadline
-        if len(self._book) >= self._config.max_open:
+        if len(self._book) - len(self._leaving) >= self._config.max_open:
             since = min(since, request.finished_at)
         return self._clock.now() > since + self._config.resend_sec * 1000
 
     async def _end(self, request: Request, ending: Any, reason: str = "") -> None:
-        if ending != "delivered":
-            title = f"The result of {request.order_id[:120]} was not delivered"
-            await self._tell("warning", title, reason, key=f"undelivered:{request.key}")
-        await self._book.end(request, ending, self._clock.now(), reason)
+        self._leaving.add(request.key)
+        try:
+            if ending != "delivered":
+                title = f"The result of {request.order_id[:120]} was not delivered"
+                await self._tell("warning", title, reason, key=f"undelivered:{request.key}")
+            await self._book.end(request, ending, self._clock.now(), reason)
+        finally:
+            self._leaving.discard(request.key)
 
     async def _tell(self, level: str, title: str, body: str, *, key: str) -> None:
         """The operator, once: a host that has another text for the key was told before a crash."""
