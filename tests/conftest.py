@@ -18,6 +18,10 @@ from hypothesis import settings
 
 STARTS = 20
 
+# Nothing here calls anyone who needs an authority of the system, and every process that loads an
+# HTTP client would read all of them, which takes a fifth of its start.
+os.environ.setdefault("SSL_CERT_FILE", os.devnull)
+
 # What must be quick is a benchmark: a busy machine may take any time for one example.
 settings.register_profile("anabranch", deadline=None)
 settings.load_profile("anabranch")

@@ -19,6 +19,11 @@ def seeds(whole: int, *, least: int = 4) -> range:
     return range(FIRST, FIRST + count)
 
 
+def examples(whole: int, *, least: int = 30) -> int:
+    """How many of so many Hypothesis makes up where each one is dear."""
+    return len(seeds(whole, least=least))
+
+
 def part(number: int, parts: int, whole: int, *, least: int = 4) -> range:
     """One of so many parts of them, for tests that are cut into parts to run side by side."""
     chosen = seeds(whole, least=least)

@@ -17,14 +17,16 @@ ROOMS = ("kernel", "net", "runtime", "operations", "work")
 #: Words of class names that need no explanation here. A new one belongs into the glossary if it
 #: means more than a dictionary of programming says, and into this list if it does not.
 PLAIN = """
-    access address admit again ahead api artifact audit available bad batch beat bucket bulk call
-    card chain change check container control counter data durable elsewhere error execute extra
-    fail failure field filter follow guess health here hold http inner input iteration json key
-    known lag large lazy light limit live log mail match method name nats need noop not offload
-    one option or owner page path patience place plan policy position prepare purge query queue
+    access address admit again ahead aliases api ask audit available bad batch beat bulk call
+    card chain change check concurrency control counter data detail durable elsewhere error
+    example execute exported extra fail failure field filter follow guess health here histogram
+    hold http imported inner input iteration json kept key known lag large lazy leave light
+    limit line live load log mail match method name need next noop not offload one or overview
+    overviews owner page path patience place plan policy position prepare purge query queue rate
     read ready record redactor referred refuse register registry replied reply report request
-    result retry right rpc secret send sent server service setting shell source spec sql stop
-    target template text thread to too underway unfinished unsealed view wait work write wrong
+    result retention retry right rpc scheduling secret seek seen send sent server service
+    setting shown source spec stop target template text thread time to too underway unfinished
+    unsealed view work write wrong
 """
 
 

@@ -32,6 +32,7 @@ STATED = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
+    "BSD": "BSD-3-Clause",
     "BSD License": "BSD-3-Clause",
     "BSD, Public Domain": "BSD-2-Clause AND Unlicense",
     "MIT License": "MIT",

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import quick_starts
 from anabranch.surfaces.cli.parser import build
 from hangs import HANG_SECONDS
 from surfaces.cli.support import GATE, HEAD, HELLO
@@ -52,6 +53,40 @@ VERBS: dict[str, Sequence[str]] = {
     "show": ["{run}"],
     "events": ["{run}"],
     "explain": ["{run}"],
+    "logs": ["{run}"],
+    "settings": [],
+    "completion": ["bash"],
+    "signal": ["{gate}", "paid"],
+    "retry": ["{run}", "each"],
+    "skip": ["{cancel}", "each"],
+    "schedule add": ["beside", "hello.yaml", "--every", "1h", "--paused"],
+    "schedule list": [],
+    "schedule show": ["beside"],
+    "schedule next": ["beside"],
+    "schedule pause": ["beside"],
+    "schedule resume": ["beside"],
+    "schedule run-now": ["beside"],
+    "schedule backfill": [
+        *("beside", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T01:00:00Z", "--dry-run")
+    ],
+    "schedule remove": ["beside"],
+    "trigger add": ["after", "hello.yaml", "--after", "nothing", "--paused"],
+    "trigger list": [],
+    "trigger show": ["after"],
+    "trigger test": ["after"],
+    "trigger pause": ["after"],
+    "trigger resume": ["after"],
+    "trigger retry": ["after"],
+    "trigger remove": ["after"],
+    "alias set": ["prod", "tests/hello"],
+    "alias list": [],
+    "alias show": ["prod"],
+    "alias rollback": ["prod"],
+    "alias remove": ["prod"],
+    "limits": [],
+    "overview": [],
+    "export": ["{run}", "--file", "runs.jsonl.gz"],
+    "import": ["runs.jsonl.gz"],
     "resume": ["{run}"],
     "pause": ["{cancel}"],
     "cancel": ["{cancel}"],
@@ -170,14 +205,13 @@ class Beside:
     def process(self, verb: str, **names: str) -> None:
         """The same, in a process that ends with it."""
         words = [word.format(**names) for word in VERBS[verb]]
-        done = subprocess.run(
+        done = quick_starts.run(
             [
                 *(sys.executable, "-m", "anabranch", *verb.split(), *words),
                 *("--store", str(self._store)),
             ],
             cwd=self._folder,
             env=self._environment,
-            capture_output=True,
             text=True,
         )
         assert "Traceback" not in done.stderr, done.stderr
@@ -211,7 +245,7 @@ class Site:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ANABRANCH_")}
         self.store = folder / "s.db"
         self.log = (folder / "server.log").open("ab")
-        self.process = subprocess.Popen(
+        self.process = quick_starts.Popen(
             [sys.executable, "-m", "anabranch", *words],
             cwd=folder,
             env=kept,
@@ -249,7 +283,9 @@ class Site:
         return str(answer["run"])
 
     def ended(self, run: str) -> str:
-        return str(self.ask("GET", f"/api/v1/runs/{run}/wait?seconds=60")[1]["status"])
+        while not (told := self.ask("GET", f"/api/v1/runs/{run}/wait?seconds=60")[1])["settled"]:
+            pass
+        return str(told["status"])
 
     def kill(self) -> None:
         self.process.kill()

@@ -36,6 +36,8 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     reason: str = ""
     evidence: Any = None
     cancel: str | None = None  # the reason
+    signal: str | None = None  # its name
+    payload: Any = None
 
 
 class Expectation(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import quick_starts
 from anabranch.market.node.check import StreamCheck, check_streams
 from anabranch.market.node.folder import NodeFile, NodeFolder
 from anabranch.market.node.keys import KeyFolder
@@ -44,7 +45,7 @@ class NodeProcess:
         self.node_id = keys.identities()["node"]
         self.participant_id = keys.identities()["participant"]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: quick_starts.Popen[bytes] | None = None
         self.deaths = 0
 
     def start(self, *plan: str) -> None:
@@ -57,7 +58,7 @@ class NodeProcess:
         program = [str(HERE / "mortal_node.py"), str(self.folder.path), *plan]
         plain = ["-m", "anabranch", "node", "serve", "--json", "--node", str(self.folder.path)]
         with (self.folder.path / "log").open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = quick_starts.Popen(
                 [sys.executable, *(program if plan else plain)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -13,6 +13,7 @@ import pytest
 
 import anabranch
 from anabranch.errors import Refused
+from hangs import HANG_SECONDS
 from surfaces.cli.support import Terminal, beginning
 
 from .arca_stage import ask, step, workflow
@@ -168,7 +169,7 @@ def asked(terminal: Terminal) -> Counter[str]:
 
 
 def until(condition: Any) -> None:
-    end = time.monotonic() + 180
+    end = time.monotonic() + HANG_SECONDS
     while not condition():
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.02)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import quick_starts
 from anabranch.modules.kit.entries import executor_entry
 from hangs import HANG_SECONDS
 
@@ -72,10 +72,10 @@ def ready(buyer: NodeProcess) -> Any:
 
 def arca(buyer: NodeProcess, *words: str) -> tuple[int, Any]:
     """A command, and what it prints for programs."""
-    done = subprocess.run(
+    done = quick_starts.run(
         [sys.executable, "-m", "anabranch", "arca", *words, "--json", "--node",
          str(buyer.folder.path)],
-        capture_output=True, text=True, timeout=HANG_SECONDS, check=False,
+        text=True, timeout=HANG_SECONDS,
     )  # fmt: skip
     return done.returncode, json.loads(done.stdout)
 
@@ -141,10 +141,10 @@ def test_a_bad_definition_is_told_with_all_its_problems(
     ready(buyer)
     wrong = {"workflow_id": "w", "plan": {"steps": [{"step_id": "a"}, {"step_id": "a"}]}}
     (tmp_path / "wrong.json").write_text(json.dumps(wrong, indent=1))
-    done = subprocess.run(
+    done = quick_starts.run(
         [sys.executable, "-m", "anabranch", "arca", "run", str(tmp_path / "wrong.json"),
          "--node", str(buyer.folder.path)],
-        capture_output=True, text=True, timeout=HANG_SECONDS, check=False,
+        text=True, timeout=HANG_SECONDS,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) >= 2, done.stderr

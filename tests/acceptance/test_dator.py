@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import quick_starts
 from anabranch.modules.dator.config import dator_config
 from anabranch.modules.dator.drafts import offer_id_of
 from anabranch.modules.kit.entries import executor_entry
@@ -91,11 +91,11 @@ class Provider(NodeProcess):
 
     def command(self, *words: str) -> tuple[int, Any]:
         """`anabranch dator …` at this node, with `--json`."""
-        done = subprocess.run(
+        done = quick_starts.run(
             [sys.executable, "-m", "anabranch", "dator", *words, "--json"],
             env={**os.environ, "ANABRANCH_NODE": str(self.folder.path)},
-            capture_output=True, timeout=HANG_SECONDS, check=False,
-        )  # fmt: skip
+            timeout=HANG_SECONDS,
+        )
         text = done.stdout.decode()
         return done.returncode, json.loads(text) if text.strip() else done.stderr.decode()
 

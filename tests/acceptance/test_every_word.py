@@ -14,7 +14,8 @@ from anabranch.dialects.noetl.sources import DESCRIPTORS
 from anabranch.dialects.noetl.tasks.credentials import ENTRIES, PROVIDERS, SCOPES
 from anabranch.dialects.noetl.tasks.keys import KINDS
 from anabranch.expressions.jinja.filters import filters
-from anabranch.expressions.jinja.limits import Meter, TemplateLimits
+from anabranch.expressions.jinja.limits import TemplateLimits
+from anabranch.expressions.jinja.meter import Meter
 from anabranch.work.loops.collections import all as collections
 from anabranch.work.loops.collections import claims, pages, queries
 from corpus.cases import Case as CorpusCase

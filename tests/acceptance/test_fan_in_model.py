@@ -31,6 +31,10 @@ def test_faults_of_the_world_change_nothing_of_what_the_model_says() -> None:
         want = expected(case)
         got, world = stormy(case, seed)
         tally.update(world.tally)
+        if got["status"] == "paused":  # the resume of an operator was lost in a crash
+            assert world.tally["pause"], f"storm {seed}"
+            tally["left paused"] += 1
+            continue
         assert got["status"] == want["status"], f"storm {seed}"
         if want["status"] == "completed":
             assert timeless(got) == timeless(want), f"storm {seed}"
@@ -38,7 +42,8 @@ def test_faults_of_the_world_change_nothing_of_what_the_model_says() -> None:
         sum(count for fault, count in tally.items() if fault.startswith("crash")) > len(STORMS) / 8
     )
     assert tally["duplicate"] > len(STORMS) / 8
-    assert tally["lost_job"] > len(STORMS) / 32
+    assert tally["left paused"] < len(STORMS) / 16
+    assert tally["lost_job"] >= len(STORMS) / 32
 
 
 def test_the_cases_reach_every_way_a_step_and_a_request_can_end() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import anabranch
+import quick_starts
 from anabranch.errors import AnabranchError
 from anabranch.store.sqlite.store import SqliteStore
 from hangs import HANG_SECONDS
@@ -26,13 +27,11 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 
 def run_json(folder: Path, *arguments: str, **environment: str) -> dict[str, Any]:
-    done = subprocess.run(
+    done = quick_starts.run(
         command(folder, *arguments, "--json"),
-        capture_output=True,
         text=True,
         env={**os.environ, **environment},
         timeout=HANG_SECONDS,
-        check=False,
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -71,7 +70,7 @@ def events_of(folder: Path, run: str) -> int:
         store.close()
 
 
-def kill_after(process: subprocess.Popen[bytes], folder: Path, events: int) -> None:
+def kill_after(process: quick_starts.Popen[bytes], folder: Path, events: int) -> None:
     until(lambda: events_of(folder, "sum") > events or process.poll() is not None)
     assert process.poll() is None, "it ended before it could be killed"
     process.send_signal(signal.SIGKILL)
@@ -83,17 +82,17 @@ def test_killed_in_the_middle_of_a_hundred_thousand_items_the_sum_is_exact(tmp_p
     playbook = tmp_path / "sum.yaml"
     playbook.write_text(HEAD + SUM)
     started = command(tmp_path, "run", str(playbook), "--run-id", "sum", "--no-watch")
-    process = subprocess.Popen(started, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process: quick_starts.Popen[bytes] = quick_starts.Popen(
+        started, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     recorded = 0
     for _ in range(3):
         kill_after(process, tmp_path, recorded + 40)  # of the eight hundred that its shards make
         recorded = events_of(tmp_path, "sum")
         again = command(tmp_path, "resume", "sum", "--no-watch")
-        process = subprocess.Popen(again, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = quick_starts.Popen(again, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     process.wait(timeout=HANG_SECONDS)
-    shown = subprocess.run(
-        command(tmp_path, "show", "sum", "--json"), capture_output=True, text=True, check=True
-    )
+    shown = quick_starts.run(command(tmp_path, "show", "sum", "--json"), text=True)
     run = json.loads(shown.stdout)
     assert (run["status"], run["result"]) == ("completed", sum(range(100_000)))
     fanin = run["steps"]["each"]["result"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.kernel.events import JobLost, JobReported
+from hangs import HANG_SECONDS
 from surfaces.cli.support import HEAD, Process, Terminal, alive, beginning, sleeper, until
 
 from .log import read_story
@@ -235,4 +236,4 @@ def test_whoever_only_looks_on_leaves_with_130_as_well(terminal: Terminal) -> No
             assert process.stdout is not None
             process.stdout.readline()
             process.interrupt()
-            assert process.wait(60) == 130
+            assert process.wait(HANG_SECONDS) == 130

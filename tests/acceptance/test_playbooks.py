@@ -96,6 +96,8 @@ async def act(engine: anabranch.Engine, run: str, one: Act) -> None:
         await engine.patch(run, one.patch, actor=one.actor)
     elif one.cancel is not None:
         await engine.cancel(run, reason=one.cancel)
+    elif one.signal is not None:
+        await engine.signal(run, one.signal, one.payload, actor=one.actor)
     else:
         assert one.decide is not None
         assert one.verdict in ("fulfil", "reject")
@@ -261,6 +263,7 @@ def playable() -> list[Case]:
 def test_it_does_the_same_in_a_play(case: Case, stage: Stage) -> None:
     expected, _ = stage.expectation(case)
     patches: dict[float, dict[str, Any]] = {}
+    signals: dict[float, dict[str, Any]] = {}
     decisions: dict[str, Any] = {}
     cancel_at = None
     for number, one in enumerate(expected.people, 1):
@@ -268,6 +271,8 @@ def test_it_does_the_same_in_a_play(case: Case, stage: Stage) -> None:
             patches[3600.0 * number] = one.patch
         elif one.cancel is not None:
             cancel_at = 3600.0 * number
+        elif one.signal is not None:
+            signals[3600.0 * number] = {one.signal: one.payload}
         elif one.decide is not None:
             answer = ok(one.evidence) if one.verdict == "fulfil" else error("no", one.reason)
             decisions[one.decide] = answer
@@ -277,6 +282,7 @@ def test_it_does_the_same_in_a_play(case: Case, stage: Stage) -> None:
         script={name: scripted(answer) for name, answer in (expected.script or {}).items()},
         decisions=decisions,
         patches=patches,
+        signals=signals,
         cancel_at=cancel_at,
         tools=["acceptance_price"],
     )

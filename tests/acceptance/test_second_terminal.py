@@ -5,11 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from surfaces.cli.support import ADMIT, GATE, HEAD, Process, Terminal, beginning, sleeper, until
+from hangs import HANG_SECONDS
+from surfaces.cli.support import (
+    ADMIT,
+    GATE,
+    HEAD,
+    Here,
+    Process,
+    Terminal,
+    beginning,
+    sleeper,
+    until,
+)
 
 from .log import read_story
 
@@ -34,6 +46,14 @@ workflow:
 """
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Here:
+    """The second one, in this process; the first one is begun in a process of its own."""
+    return Here(tmp_path, capsys, monkeypatch)
 
 
 @contextmanager
@@ -63,7 +83,7 @@ def test_reading_verbs_work_beside_a_running_engine(terminal: Terminal) -> None:
         shown = terminal.ok("show", "last", "--json").json
         assert shown["steps"]["busy"]["status"] == "running"
         told = terminal.ok("explain", "beside").out
-        for words in ("a decision by ann, bob: Go on?", "admission", "its work (attempt 1)"):
+        for words in ("a decision by ann, bob: Go on?", "admission", "at work (attempt 1)"):
             assert words in told
         assert "anabranch decide beside gate-3 --reject" in told
         assert "no engine" not in told
@@ -87,7 +107,7 @@ def test_events_are_followed_until_the_run_has_ended(terminal: Terminal) -> None
                 terminal.ok("decide", "beside", "ask", "--fulfil")
             if seen[-1]["kind"] == "gate.decided":
                 terminal.ok("cancel", "beside")
-        assert (following.wait(10), first.end().code) == (0, 1)
+        assert (following.wait(HANG_SECONDS), first.end().code) == (0, 1)
     assert [one["seq"] for one in seen] == list(range(1, len(seen) + 1))
     assert seen[-1]["kind"] == "run.finished"
 
@@ -129,7 +149,7 @@ def test_a_pause_reaches_the_engine_which_leaves_when_nothing_runs(terminal: Ter
 def test_a_cancel_reaches_the_engine_and_stops_its_work(terminal: Terminal) -> None:
     with engine(terminal) as first:
         terminal.ok("cancel", "beside", "--reason", "enough of it")
-        done = first.end(seconds=10)
+        done = first.end()
     assert done.code == 1
     assert done.json["status"] == "cancelled"
     assert done.json["problem"] == {"code": "cancelled", "message": "enough of it"}
@@ -150,11 +170,10 @@ REFUSED = {
 def test_what_does_not_fit_is_refused_and_changes_nothing(terminal: Terminal) -> None:
     with engine(terminal) as first:
         before = seq(terminal)
-        refused = {words: terminal.begin(*words) for words in REFUSED}
-        for words, process in refused.items():
-            done = process.end()
+        for words, why in REFUSED.items():
+            done = terminal.run(*words)
             assert done.code == 2, words
-            assert REFUSED[words] in done.err
+            assert why in done.err
             assert done.err.count("\n") == 1
             assert done.out == ""
         assert seq(terminal) == before

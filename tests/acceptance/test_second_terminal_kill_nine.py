@@ -28,7 +28,7 @@ from surfaces.cli.support import HEAD, HELLO
 
 from .beside import SCRAP, VERBS, Beside, Site, beside, gated, site
 
-ROUNDS = int(os.environ.get("ANABRANCH_TERMINAL_ROUNDS", "9"))  # every verb three times
+ROUNDS = int(os.environ.get("ANABRANCH_TERMINAL_ROUNDS", "3"))  # every verb once
 CLIENTS = 3
 RUNS_AT_LEAST = 12  # acknowledged in a round
 BREATH_SECONDS = 0.05  # between two runs of a client once there are as many

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel import events as e
-from hangs import HANG_SECONDS
+from hangs import HANG_SECONDS, PATIENCE
 from surfaces.cli.support import HEAD, Process, Terminal, beginning, until
 
 from .log import read_story
@@ -51,6 +51,15 @@ workflow:
     tool:
       kind: shell
       command: "echo $ANABRANCH_KEY >> done.keys; sleep {{{{ workload.pause }}}}"
+"""
+
+LONG = f"""{HEAD}metadata: {{name: long}}
+workflow:
+  - step: far
+    spec: {{pool: gpu}}
+    tool:
+      kind: shell
+      command: "echo $ANABRANCH_KEY >> done.keys; test -e go || sleep 3600"
 """
 
 SLOW = f"""{HEAD}metadata: {{name: slow}}
@@ -113,6 +122,7 @@ class Site:
         self.url = f"http://127.0.0.1:{self.port}"
         self.terminal.write("far.yaml", LOOP)
         self.terminal.write("one.yaml", ONE)
+        self.terminal.write("long.yaml", LONG)
         self.terminal.write("slow.yaml", SLOW)
         self.terminal.write("poison.yaml", POISON)
         self.terminal.write("far_tools.py", TOOLS)
@@ -200,14 +210,18 @@ def lost_in(site: Site, run: str) -> list[e.JobLost]:
 
 def test_the_job_of_a_worker_that_was_killed_is_done_once_more_by_another(site: Site) -> None:
     first = site.worker("first", "--lease", "1.5")
-    site.start("one.yaml", "killed", pause=1)
-    until(lambda: len(site.lines("done.keys")) == 1)
+    site.start("long.yaml", "killed")
+    until(lambda: bool(site.lines("done.keys")))
+    (site.terminal.folder / "go").touch()  # from now on the work ends at once
     first.kill()
-    site.worker("second", "--lease", "1.5")
+    first.wait()
+    site.worker("second")
     assert site.wait("killed")["status"] == "completed"
-    assert site.lines("done.keys") == ["killed/1.0", "killed/1.0"]
-    (lost,) = lost_in(site, "killed")
-    assert lost.reason == "its lease ran out"
+    lost = lost_in(site, "killed")  # a busy machine may make the first one late, too
+    assert {one.reason for one in lost} == {"its lease ran out"}
+    done = site.lines("done.keys")
+    assert set(done) == {"killed/1.0"}
+    assert 2 <= len(done) <= 1 + len(lost)
 
 
 def test_a_server_and_a_worker_killed_in_the_middle_of_a_large_loop_lose_and_double_nothing(
@@ -223,7 +237,7 @@ def test_a_server_and_a_worker_killed_in_the_middle_of_a_large_loop_lose_and_dou
     until(lambda: len(site.lines("items.txt")) > ITEMS // 2)
     workers[0].kill()
     site.worker("w2", "--concurrency", "4")
-    ended = site.wait("large", 90)
+    ended = site.wait("large")
     assert ended["status"] == "completed", ended["problem"]
     assert ended["result"] == sum(range(ITEMS))
     loop = ended["steps"]["each"]["result"]
@@ -291,7 +305,7 @@ def test_of_three_workers_two_are_killed_and_the_sums_are_exact(site: Site) -> N
     workers[0].kill()
     until(lambda: len(site.lines("items.txt")) > 500)
     workers[1].kill()
-    ended = site.wait("slow", 120)
+    ended = site.wait("slow")
     assert ended["status"] == "completed", ended["problem"]
     each = ended["steps"]["each"]["result"]
     assert (each["total"], each["succeeded"], each["failed"]) == (1200, 1200, 0)
@@ -324,11 +338,17 @@ def test_work_that_crashes_its_worker_is_a_loss_each_time_and_never_counts_as_do
 
 @pytest.mark.parametrize("skew", ["-86400", "86400"])
 def test_a_worker_whose_clock_is_a_day_off_works_like_any_other(site: Site, skew: str) -> None:
-    site.worker("skewed", "--lease", "2", SKEW=skew)
-    site.start("one.yaml", "late", pause=4)  # two heartbeats at least
-    assert site.wait("late")["status"] == "completed"
-    assert lost_in(site, "late") == []
-    assert site.lines("done.keys") == ["late/1.0"]
+    def keeps_its_job(lease: float) -> bool:
+        worker = site.worker("skewed", "--lease", str(lease), SKEW=skew)
+        run = f"late-{lease:g}"
+        site.start("one.yaml", run, pause=2 * lease)  # two heartbeats at least
+        assert site.wait(run)["status"] == "completed"
+        worker.kill()
+        lost = lost_in(site, run)
+        assert site.lines("done.keys").count(f"{run}/1.0") == 1 + len(lost)
+        return not lost
+
+    assert any(keeps_its_job(lease) for lease in PATIENCE[1:])
 
 
 def test_a_worker_tells_programs_in_lines_of_json(site: Site) -> None:

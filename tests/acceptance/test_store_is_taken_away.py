@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import quick_starts
 from anabranch.store.sqlite.store import SqliteStore
 from hangs import HANG_SECONDS
 from surfaces.cli.support import HELLO
@@ -40,7 +40,7 @@ def test_a_server_whose_store_is_taken_away_ends_and_says_why(tmp_path: Path, ha
         run = at.start(HELLO)
         assert at.ended(run) == "completed"
         do(at.store)
-        assert at.process.wait(60) == 1
+        assert at.process.wait(HANG_SECONDS) == 1
         said = (tmp_path / "server.log").read_text()
     (saved,) = tmp_path.glob("s.db.saved-*")
     with closing(SqliteStore(saved)) as store:
@@ -62,10 +62,9 @@ def test_a_second_server_does_not_start_by_any_name(tmp_path: Path) -> None:
         for name, words in (("s.db", "lock file was removed"), ("soft.db", "lock file was removed"), ("hard.db", "hard links")):  # fmt: skip  # noqa: E501
             if name == "hard.db":
                 os.link(at.store, tmp_path / name)
-            done = subprocess.run(
+            done = quick_starts.run(
                 [sys.executable, "-m", "anabranch", "serve", "--port", "0", "--store", name],
                 cwd=tmp_path,
-                capture_output=True,
                 text=True,
                 timeout=HANG_SECONDS,
             )

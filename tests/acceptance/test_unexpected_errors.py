@@ -294,7 +294,7 @@ def test_participants_and_rules(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("place", ["worker", "claim"])
 def test_a_job_that_a_worker_cannot_prepare(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from anabranch.operations.workers import claims
-    from anabranch.surfaces.worker import task_environment
+    from anabranch.pools import task_environment
 
     def odd(*_given: Any, **_named: Any) -> Any:
         raise ODD["nul"]

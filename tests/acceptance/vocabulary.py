@@ -30,6 +30,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     (r"the playbook", "playbook"),
     (r"`metadata` of the playbook", "metadata"),
     (r"`executor` of the playbook", "executor"),
+    (r"`concurrency`", "concurrency"),
     (r"`spec` of `executor` of .*", "executor.spec"),
     (r"`policy` of `spec` of `executor` of .*", "executor.spec.policy"),
     (r"`defaults` of .*", "executor.spec.policy.defaults"),

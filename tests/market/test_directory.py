@@ -23,6 +23,7 @@ from anabranch.market.sources import fetch_source
 from anabranch.settings import Settings
 from anabranch.work.participants.book import Book
 from anabranch.work.participants.port import NotKnown, ParticipantQuery
+from hangs import HANG_SECONDS
 from work.participants.loopback_participants import party, reply, sends
 
 from .support import (
@@ -263,7 +264,7 @@ def test_it_is_read_before_the_first_run_and_again_without_holding_up_the_loop()
     def fetch(_place: str) -> bytes:
         threads.append(threading.current_thread().name)
         if len(threads) > 1:
-            in_time.append(turned.wait(60))
+            in_time.append(turned.wait(HANG_SECONDS))
         return json.dumps([passport(1 + len(threads))]).encode()
 
     async def watch() -> tuple[list[str], list[str]]:

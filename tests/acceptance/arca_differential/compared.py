@@ -56,9 +56,11 @@ def _code(error: Mapping[str, Any] | None) -> str:
 
 
 def _dispatch(one: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Why nothing was sent is said in words, which differ."""
+    sent = one["status"] != "cancelled"
     return (
         one["step_id"], one["attempt"], one["target"], one["status"], one["outcome"],
-        one["selected"], one.get("score") or 0.0, one.get("reason", ""),
+        one["selected"], one.get("score") or 0.0, one.get("reason", "") if sent else "",
     )  # fmt: skip
 
 

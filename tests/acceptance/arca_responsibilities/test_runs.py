@@ -106,8 +106,8 @@ def test_an_execution_is_asked_for_through_the_manual_release(made: Make) -> Non
     stage.offer("anna", 100, confirmation__mode="manual-review-only")
     stage.world.advance(10)  # Arca hears of it
     stage.start([step("order", input={})])
-    for _ in range(3):
-        stage.world.advance(3600)
+    for seconds in (10, 3600):
+        stage.world.advance(seconds)
         (execution,) = stage.executions()
         assert execution["state"] == "awaiting_manual_release", "time does nothing"
         assert statuses(at_host(stage)) == {"order": "awaiting_execution"}

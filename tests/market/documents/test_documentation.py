@@ -25,7 +25,7 @@ def test_every_command_prints_what_the_page_shows(
     line: str, printed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    code = command(shlex.split(line))
+    code = command(shlex.split(line, comments=True))
     assert capsys.readouterr().out.rstrip("\n") == printed.rstrip("\n")
     assert code == (2 if "with problems" in printed else 0)
 

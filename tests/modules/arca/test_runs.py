@@ -248,18 +248,18 @@ async def test_a_step_that_failed_with_the_policy_pause_is_tried_again_or_given_
 
 
 @in_loop
-async def test_thousands_of_steps_that_wait_hold_nothing_up() -> None:
+async def test_a_thousand_steps_that_wait_hold_nothing_up() -> None:
     async with Stage() as stage:
-        steps = [step(f"wait{number}") for number in range(1000)]
-        many = workflow(*steps, max_parallel_steps=1000)
+        steps = [step(f"wait{number}") for number in range(500)]
+        many = workflow(*steps, max_parallel_steps=500)
         for number in range(2):
             await stage.start(many, f"run:{number}")
         stage.world.advance(2)
-        assert len(stage.desk.waiting) == 2_000
+        assert len(stage.desk.waiting) == 1_000
         stage.desk.answer("quick", {"x": 1})
         await stage.start(workflow(step("quick")), "run:quick")
         assert (await stage.ended("run:quick"))["status"] == "completed"
-        assert len(stage.desk.waiting) == 2_000
+        assert len(stage.desk.waiting) == 1_000
 
 
 @in_loop

@@ -11,6 +11,7 @@ import pytest
 
 from anabranch.market.identities import canonical
 from anabranch.market.node.api import Answer
+from anabranch.modules.kit.host import HostUnavailable
 from in_loop import in_loop
 from modules.dator.fake_host import NODE
 from modules.dator.requests_of import (
@@ -362,8 +363,40 @@ async def test_results_that_nobody_takes_leave_when_room_is_needed_whatever_thei
     other = request_of(order_of(OFFER_ID, "other"))
     assert await stage.accept(other) == ("retryable", "dator-full")
     stage.clock.advance_to(NOW + 61_000)
-    await until(lambda: len(stage.host.kind("dator-done")) == 1)
+    await until(lambda: len(stage.module._book) == 1)
+    assert len(stage.host.kind("dator-done")) == 1
     assert await stage.accept(other) == ("accepted", "")
+    await stage.module.close()
+
+
+@in_loop
+async def test_no_more_results_leave_at_once_than_room_is_needed() -> None:
+    """Both would be given up; while the first one leaves, slowly, the other is looked at."""
+    stage = await Stage(max_open=2, resend_sec=60).open()
+    host = stage.host
+    stage.free.set()
+    host.delivery_status = {"status": "expired"}
+    for name in ("one", "two"):
+        request = request_of(order_of(OFFER_ID, name), "9999-01-01T00:00:00Z")
+        assert await stage.accept(request) == ("accepted", "")
+    await until(lambda: len(host.delivered) == 2)
+
+    def tells_nobody(_method: str, path: str) -> None:
+        if path == "/v1/module/notify":
+            raise HostUnavailable("the host takes its time")
+
+    host.refuse = tells_nobody
+    calls = len(host.calls)
+    stage.clock.advance_to(NOW + 61_000)
+
+    def looked_at() -> set[str]:
+        return {path for _, path in host.calls[calls:] if "/artifact-delivery/" in path}
+
+    await until(lambda: len(looked_at()) == 2)
+    sent = len(host.delivered)
+    host.refuse = lambda _method, _path: None
+    await until(lambda: len(host.kind("dator-done")) + len(host.delivered) - sent == 2)
+    assert len(host.kind("dator-done")) == 1
     await stage.module.close()
 
 

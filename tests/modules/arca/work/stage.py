@@ -161,7 +161,7 @@ class Stage:
         self.sold = {name: Sold() for name in prices}
         passports = {"directory": {"passports": ["offer-catalog"]}}
         buying = Watched(
-            arca({"peer_sync_interval_sec": 5, **config}, grants=("publication.verify",))
+            arca({"peer_sync_interval_sec": 60, **config}, grants=("publication.verify",))
         )
         self.calls = buying.calls
         self.verdicts: list[Any] = []
