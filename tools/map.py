@@ -24,6 +24,7 @@ LAYERS = (
     "runtime",
     "market",
     "operations",
+    "pools",
     "modules",
     "surfaces",
 )
