@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from aiohttp import ClientSession
 
@@ -72,9 +73,32 @@ class Probe:
     told: list[float] = field(default_factory=list)
 
 
+class BareServer(NamedTuple):
+    url: str
+    process: int
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+
 @asynccontextmanager
 async def probing(folder: Path) -> AsyncIterator[Probe]:
     """A bare server, asked from this very event loop as long as the block lasts."""
+    async with bare_server(folder) as server, ClientSession() as session:
+        probe = Probe(server.url)
+        work = (_get, _post, _listen)
+        asking = [asyncio.ensure_future(one(session, probe)) for one in work * ASKING]
+        try:
+            yield probe
+        finally:
+            for one in asking:
+                one.cancel()
+            await asyncio.wait(asking)
+
+
+@asynccontextmanager
+async def bare_server(folder: Path) -> AsyncIterator[BareServer]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PROGRAM, str(folder / "bare.db")),
         stdin=asyncio.subprocess.PIPE,
@@ -83,16 +107,8 @@ async def probing(folder: Path) -> AsyncIterator[Probe]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        probe = Probe((await process.stdout.readline()).decode().strip())
-        async with ClientSession() as session:
-            work = (_get, _post, _listen)
-            asking = [asyncio.ensure_future(one(session, probe)) for one in work * ASKING]
-            try:
-                yield probe
-            finally:
-                for one in asking:
-                    one.cancel()
-                await asyncio.wait(asking)
+        url = (await process.stdout.readline()).decode().strip()
+        yield BareServer(url, process.pid)
     finally:
         process.stdin.close()
         await process.wait()

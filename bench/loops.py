@@ -1,4 +1,4 @@
-"""Benchmarks of loops: B4 and B5 count items, B6 waits for a server."""
+"""Benchmarks of loops: B4 and B5 count items, B6 waits for a server, B11 runs inline Python."""
 
 from __future__ import annotations
 
@@ -86,16 +86,18 @@ async def b4(folder: Path) -> list[Row]:
     for items, times in ((1_000, 3), (10_000, 3), (100_000, 3), (1_000_000, 2)):
         one = found[items] = measured(folder, items, 0, times)
         rate = items / one["seconds"]
-        aim, met = ("≥ 30,000/s", rate >= 30_000) if items == 100_000 else ("", None)
+        aim, met = ("≥ 60,000/s", rate >= 60_000) if items == 100_000 else ("", None)
+        cpu = one["cpu"] / items * 1e6
         words = f"{best:,.0f} raw rows/s"
-        rows.append(Row(f"B4 ×{items:,}", rate, "items/s", words, rate / best, aim, met))
+        rows.append(Row(f"B4 ×{items:,}", rate, "items/s", words, rate / best, aim, met, cpu))
     memory = found[1_000_000]["peak_kib"] / found[10_000]["peak_kib"]
     longer = found[1_000_000]["seconds"] / found[100_000]["seconds"]
     busier = found[1_000_000]["cpu"] / found[100_000]["cpu"]
     size = found[100_000]["bytes"] / 100_000
     rows.append(Row("B4 peak memory 10⁶ / 10⁴", memory, "×", "", None, "≤ 1.2", memory <= 1.2))
-    words = f"in time of the processor: {busier:.2f}×"
-    rows.append(Row("B4 time 10⁶ / 10⁵", longer, "×", words, None, "≤ 11", longer <= 11))
+    words = f"by the clock: {longer:.2f}×"
+    name = "B4 time of the processor 10⁶ / 10⁵"
+    rows.append(Row(name, busier, "×", words, None, "≤ 10.5", busier <= 10.5))
     rows.append(Row("B4 database an item at 10⁵", size, "bytes", "", None, "< 200", size < 200))
     commit = probe.commit_seconds(folder)
     first = min([await first_item(folder / f"first-{number}.db") for number in range(3)])
@@ -121,11 +123,13 @@ async def first_item(path: Path, items: int = 1_000_000) -> float:
 
 async def b5(folder: Path, items: int = 10_000) -> list[Row]:
     """The same with every item its own job."""
-    rate = items / measured(folder, items, 1, 3)["seconds"]
+    found = measured(folder, items, 1, 3)
+    rate, cpu = items / found["seconds"], found["cpu"] / items * 1e6
     commits = 1 / probe.commit_seconds(folder)
     words = f"{commits:,.0f} raw commits/s"
     ratio = rate / commits
-    return [Row("B5 shard_size 1", rate, "items/s", words, ratio, "≥ 4,000/s", rate >= 4_000)]
+    aim = "≥ 8,000/s"
+    return [Row("B5 shard_size 1", rate, "items/s", words, ratio, aim, rate >= 8_000, cpu)]
 
 
 _SERVER = """
@@ -163,11 +167,13 @@ async def b6(folder: Path, calls: int = 1_000, at_once: int = 100) -> list[Row]:
             "tool": {"kind": "http", "url": url},
         }
         prepared = world.prepared(world.playbook("calls", [step]))
-        bare, taken = [], []
+        bare, taken, used = [], [], []
         async with world.engine(folder / "b6.db") as parts:
             for _ in range(5):  # by turns, so that both meet the same minutes of the machine
                 bare.append(await probe.http_seconds(url, calls, at_once))
+                busy = time.process_time()
                 taken.append(await _timed(parts, prepared))
+                used.append(time.process_time() - busy)
     finally:
         server.kill()
         server.wait()
@@ -176,7 +182,53 @@ async def b6(folder: Path, calls: int = 1_000, at_once: int = 100) -> list[Row]:
     words = f"the client alone: {least * 1000:.0f} ms; ideal: {ideal * 1000:.0f} ms"
     ratio = seconds / least
     name = "B6 1,000 calls, 100 at once"
-    return [Row(name, seconds * 1000, "ms", words, ratio, "≤ 1.3×", ratio <= 1.3)]
+    cpu = min(used) / calls * 1e6
+    return [Row(name, seconds * 1000, "ms", words, ratio, "≤ 1.3×", ratio <= 1.3, cpu)]
+
+
+_CODE = "return n * 2"
+_BARE = f"""
+import json, time
+code = compile("def item(n):\\n    {_CODE}\\nresult = item(n)", "bare", "exec")
+begin, used, count = time.perf_counter(), time.process_time(), 20_000
+for n in range(count):
+    names = json.loads(json.dumps({{"n": n}}))
+    exec(code, names)
+    json.loads(json.dumps(names["result"]))
+print(json.dumps([time.perf_counter() - begin, time.process_time() - used, count]))
+"""
+
+
+async def b11(folder: Path, items: int = 20_000) -> list[Row]:
+    """A fan-out over a range whose items are inline Python, done by processes of their own."""
+    rates, bare, used = [], [], []
+    step = {
+        "step": "each",
+        "spec": {"loop_mode": "fanout", "fanout": {"max_concurrent": 3}},
+        "loop": {"in": {"range": [0, items]}, "iterator": "n"},
+        "tool": {"kind": "python", "code": _CODE, "args": {"n": "{{ iter.n }}"}},
+    }
+    prepared = world.prepared(world.playbook("inline", [step]))
+    for number in range(3):  # by turns, so that both meet the same minutes of the machine
+        command = [sys.executable, "-c", _BARE]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        seconds, _, count = json.loads(done.stdout)
+        bare.append(count / seconds)
+        before, own = _of_children(), time.process_time()
+        async with world.engine(folder / f"b11-{number}.db") as parts:
+            rates.append(items / await _timed(parts, prepared))
+        used.append((time.process_time() - own, _of_children() - before))
+    rate, best, (ours, theirs) = max(rates), max(bare), min(used)
+    each = f"{ours / items * 1e6:.0f} + {theirs / items * 1e6:.0f} µs each"
+    words = f"one bare process: {best:,.0f}/s; processor: {each}"
+    name, aim = f"B11 inline Python ×{items:,}", "≥ 20,000/s"
+    return [Row(name, rate, "items/s", words, rate / best, aim, rate >= 20_000)]
+
+
+def _of_children() -> float:
+    """Time of the processor that ended children took."""
+    found = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found.ru_utime + found.ru_stime
 
 
 async def _timed(parts: Any, prepared: Any) -> float:

@@ -162,21 +162,24 @@ async def b9(folder: Path, count: int = 1000, timeout_ms: int = 600) -> list[Row
     async with providers() as server:
         raw = await _raw_all(server.urls(paths), timeout_ms)
         async with world.engine(folder / "b9.db", participants=server.book(paths)) as parts:
-            begun = time.monotonic()
+            begun, busy = time.monotonic(), time.process_time()
             run, state, at = await _run(parts, prepared)
-            taken = (at - begun) * 1000
+            taken, used = (at - begun) * 1000, time.process_time() - busy
             records = parts.verbs.read.dispatches(run)
     answered = {r.record.target: r for r in records if r.record.status == "responded"}
+    if not answered:
+        raise RuntimeError("no participant was asked and answered in time: the machine is busy")
     cheapest = min(answered, key=lambda name: prices[int(name[1:])])
     right = state.results["ask"]["price"] == prices[int(cheapest[1:])]
     if not right or sorted(r.record.target for r in records) != sorted(paths):
         raise RuntimeError("the wrong one was chosen, or somebody was not asked once")
     limit = timeout_ms + 100
     words = f"bare client: {raw:,} in time"
-    share = len(answered) / count * 100
+    share, beside = len(answered) / count * 100, len(answered) / max(1, raw)
+    cpu, aim = used / count * 1e6, f"≤ {limit} ms"
     return [
-        Row(f"B9 best of {count:,}", taken, "ms", words, None, f"≤ {limit} ms", taken <= limit),
-        Row("B9 answers in time", share, "%", words, len(answered) / max(1, raw), "", None),
+        Row(f"B9 best of {count:,}", taken, "ms", words, None, aim, taken <= limit, cpu),
+        Row("B9 answers in time", share, "%", words, beside, "≥ 0.95×", beside >= 0.95),
     ]
 
 

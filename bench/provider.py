@@ -1,6 +1,7 @@
 """A process full of providers for the benchmarks: one port, one path a provider.
 
-    POST /<milliseconds>/<price>   answers {"price": …} after so long; a negative time is never
+    POST /<milliseconds>/<price>        answers {"price": …} after so long; a negative time: never
+    POST /<milliseconds>/<price>/named  the same, and names the dispatch that it answers
 
 It is written on a bare protocol, so that the client and not the server is measured. On standard
 output it says its port; on `GET /log` it tells when each connection was answered and closed, by the
@@ -39,10 +40,11 @@ class Provider(asyncio.Protocol):
             self._send(json.dumps(self.log).encode())
             return
         self.log.append((self._path, "asked", time.monotonic()))
-        milliseconds, price = self._path.strip("/").split("/")
+        milliseconds, price, *named = self._path.strip("/").split("/")
         if int(milliseconds) >= 0:
             loop = asyncio.get_running_loop()
-            answer = b'{"status": "offer", "price": %s}' % price.encode()
+            more = b', "dispatch_id": "%s"' % _dispatch(head) if named else b""
+            answer = b'{"status": "offer", "price": %s%s}' % (price.encode(), more)
             self._timer = loop.call_later(int(milliseconds) / 1000, self._send, answer)
 
     def _send(self, body: bytes) -> None:
@@ -54,6 +56,10 @@ class Provider(asyncio.Protocol):
         self.log.append((self._path, "closed", time.monotonic()))
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _dispatch(head: bytes) -> bytes:
+    return head.partition(b"Idempotency-Key: ")[2].split(b"\r\n", 1)[0]
 
 
 def _length(head: bytes) -> int:

@@ -20,15 +20,17 @@ from bench.rows import Row
 from bench.station import Station
 
 CLIENTS = int(os.environ.get("ANABRANCH_BENCH_CLIENTS", "200"))
-SECONDS = float(os.environ.get("ANABRANCH_BENCH_SECONDS", "60"))
+SECONDS = float(os.environ.get("ANABRANCH_BENCH_SECONDS", "30"))
 TIMER_MS = int(os.environ.get("ANABRANCH_BENCH_TIMER_MS", "1500"))
 #: Shorter and shorter runs, until the answers come too late.
 TIMERS_MS = (3000, 2000, 1500, 1000, 700, 500, 300)
-TOP_SECONDS = 15.0
+TOP_SECONDS = 10.0
 FIRST_SECONDS = 2.0
 POLL_SECONDS = 0.25
 WORKERS = 3
 AIM_MS = 50.0
+POST_AIM_MS = 60.0
+LEAST_REQUESTS = 1_000
 
 
 @dataclass(slots=True)
@@ -38,11 +40,15 @@ class Load:
     notes: Notes
     probe: Probe
     seconds: float
+    cpu: float  # seconds of the processor, of the server process
 
     @property
     def words(self) -> str:
-        requests = self.notes.requests / self.seconds
-        return f"{CLIENTS} clients, {requests:,.0f} requests/s, {self.runs:,.0f} runs/s"
+        return f"{CLIENTS} clients, {self.requests:,.0f} requests/s, {self.runs:,.0f} runs/s"
+
+    @property
+    def requests(self) -> float:
+        return self.notes.requests / self.seconds
 
     @property
     def runs(self) -> float:
@@ -55,10 +61,13 @@ async def server(folder: Path) -> list[Row]:
     for error in notes.errors[:5]:
         print(f"  {error}", file=sys.stderr)
     failed = len(notes.errors) + sum(_wrong(notes))
+    rate, cpu = load.requests, load.cpu / max(1, notes.requests) * 1e6
+    aim, met = f"≥ {LEAST_REQUESTS:,}/s", rate >= LEAST_REQUESTS
     return [
         *_pair("server GET run", notes.shown, probe.got, AIM_MS),
-        *_pair("server POST /runs", notes.begun, probe.posted),
+        *_pair("server POST /runs", notes.begun, probe.posted, POST_AIM_MS),
         *_pair("server event to stream", notes.told, probe.told),
+        Row("server requests", rate, "/s", load.words, None, aim, met, cpu),
         Row("server errors", failed, "", load.words, None, "0", failed == 0),
     ]
 
@@ -89,10 +98,11 @@ async def _load(folder: Path, timer_ms: int, seconds: float) -> Load:
         await first.go(8, for_seconds(FIRST_SECONDS))  # modules are loaded, definitions compiled
         crowd = Crowd(station.url, timer_ms=timer_ms, poll_seconds=POLL_SECONDS)
         async with probing(folder) as probe:
-            begin = time.perf_counter()
+            begin, busy = time.perf_counter(), station.server_cpu_seconds()
             await crowd.go(CLIENTS, for_seconds(seconds))
             taken = time.perf_counter() - begin
-    return Load(crowd.notes, probe, taken)
+            used = station.server_cpu_seconds() - busy
+    return Load(crowd.notes, probe, taken, used)
 
 
 def _wrong(notes: Notes) -> list[bool]:

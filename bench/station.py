@@ -74,6 +74,15 @@ class Station:
         more = ("--concurrency", "8", "--lease", f"{self._lease:g}")
         self.workers[name] = self._begin(f"{name}.log", *words, *more)
 
+    def server_cpu_seconds(self, number: int = 0) -> float:
+        """What the server has used of the processor so far, where one can see."""
+        try:
+            status = Path(f"/proc/{self.servers[number].pid}/stat").read_text()
+        except OSError:
+            return 0.0
+        fields = status.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def kill_server(self, number: int = 0) -> None:
         self.servers[number].kill()
         self.servers[number].wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
@@ -14,6 +15,7 @@ from typing import Any
 from anabranch import Settings, Toolbox
 from anabranch.app import Parts, open_store
 from anabranch.operations.definitions.prepare import Prepared, prepare
+from anabranch.work.logs.listening import listen
 
 #: When the tool `mark` was called for the first time.
 MARKED: list[float] = []
@@ -43,6 +45,14 @@ def toolbox() -> Toolbox:
         if not MARKED:
             MARKED.append(time.perf_counter())
         return value
+
+    @box.tool("print_lines")
+    def print_lines(lines: int) -> int:
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            listen()  # to what goes there, as to a terminal that costs nothing
+            for number in range(lines):
+                print("one line of an everyday log, about as long as such lines are:", number)
+        return lines
 
     @box.tool("nothing_for_now")
     async def nothing_for_now() -> None:

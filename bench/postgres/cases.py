@@ -51,7 +51,7 @@ async def p2(_folder: Path, few: int = 2_000, more: int = 10_000) -> list[Row]:
         for kind in ("nothing_in_place", "nothing_async"):
             per_step: dict[int, float] = {}
             for runs in (few, more):
-                seconds = await many(db.address(f"p2_{kind}_{runs}"), kind, runs)
+                seconds, busy = await many(db.address(f"p2_{kind}_{runs}"), kind, runs)
                 best = db.rows_per_second()
                 rate = runs * 3 / seconds
                 per_step[runs] = seconds / (runs * 3)
@@ -60,7 +60,8 @@ async def p2(_folder: Path, few: int = 2_000, more: int = 10_000) -> list[Row]:
                     aim, met = no_worse(per_step[more] / per_step[few])
                 words = f"{best:,.0f} raw rows/s"
                 name = f"P2 {kind} ×{runs:,}"
-                rows.append(Row(name, rate, "steps/s", words, rate / best, aim, met))
+                cpu = busy / (runs * 3) * 1e6
+                rows.append(Row(name, rate, "steps/s", words, rate / best, aim, met, cpu))
     return rows
 
 

@@ -1,0 +1,1 @@
+"""Scripts that a peer's own interpreter runs; only `measuring` is read by ours."""

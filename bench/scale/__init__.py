@@ -1,0 +1,1 @@
+"""What large loads cost: formulas, and measurements beside them. See `docs/scale.md`."""
