@@ -67,7 +67,8 @@ class Worker:
         elif job.phase == "cancelling":
             self.tell(s.JobDischarge(job.id))
         elif self.dice.random() < self.lose:
-            self.tell(s.JobLose(job.id, job.attempt))
+            unbegun = self.dice.random() < 0.5
+            self.tell(s.JobLose(job.id, job.attempt, counted=not unbegun, unbegun=unbegun))
         else:
             self.tell(s.JobReport(job.id, job.attempt, self._answer(job)))
 

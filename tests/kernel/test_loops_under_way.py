@@ -75,14 +75,86 @@ def test_a_narrower_window_waits_for_what_is_out() -> None:
     net = looping(Loop(Constant(list(range(100))), window=Constant(6), shard_size=5))
     worker = Worker(net, 1)
     worker.tell(s.Start(run="r"))
+    for job in list(worker.state.jobs.values()):
+        worker._move(job)
     worker.tell(s.TuneLoop("each", 2))
-    tracker = worker.state.loops[LOOP]
-    assert len(tracker.in_flight) == 6
-    for left in (5, 4, 3, 2, 2):
-        job = next(iter(worker.state.jobs.values()))
-        worker._move(job)
-        worker._move(job)
+    assert len(worker.state.loops[LOOP].in_flight) == 6
+    for left in (5, 4, 3, 2):
+        worker._move(next(iter(worker.state.jobs.values())))
         assert len(worker.state.loops[LOOP].in_flight) == left
+
+
+def narrowed(begun: int, window: int) -> Worker:
+    """A loop with six shards out, of which some have begun, that is told of a narrower window."""
+    net = looping(
+        Loop(Constant(list(range(100))), window=Constant(6), shard_size=5, reducers={"sum": "sum"})
+    )
+    worker = Worker(net, 1)
+    worker.tell(s.Start(run="r"))
+    for job in list(worker.state.jobs.values())[:begun]:
+        worker._move(job)
+    worker.tell(s.TuneLoop("each", window))
+    return worker
+
+
+def firsts(worker: Worker) -> list[int]:
+    return [shard.first for shard in worker.state.loops[LOOP].in_flight.values()]
+
+
+def finish(worker: Worker) -> None:
+    while not worker.state.finished:
+        worker._move(next(iter(worker.state.jobs.values())))
+    laws.check_replay(worker.history, worker.state)
+    assert worker.tried.count(0) == 1
+    assert sorted(worker.tried) == list(range(100))
+    assert worker.state.ctx["sum"] == sum(range(100))
+
+
+@pytest.mark.parametrize("begun", range(7))
+def test_a_narrower_window_takes_back_what_no_worker_has_begun(begun: int) -> None:
+    worker = narrowed(begun, 2)
+    assert firsts(worker) == [0, 5, 10, 15, 20, 25][: max(2, begun)]
+    assert worker.state.looped[LOOP].retries == 0
+    finish(worker)
+
+
+def test_what_was_taken_back_goes_out_before_what_was_never_out() -> None:
+    worker = narrowed(2, 2)
+    worker.tell(s.TuneLoop("each", 7))
+    assert sorted(firsts(worker)) == [0, 5, 10, 15, 20, 25, 30]
+    finish(worker)
+
+
+def test_a_shard_that_is_taken_from_a_queue_goes_back_to_a_loop_that_was_narrowed() -> None:
+    worker = narrowed(6, 4)
+    for first, name in list(zip(firsts(worker), worker.state.loops[LOOP].in_flight, strict=True)):
+        if first > 5:
+            worker.tell(s.JobLose(name, 1, "withdrawn", counted=False, unbegun=True))
+    jobs = worker.state.jobs.values()
+    assert [job.phase for job in jobs] == ["running", "running", "scheduled", "scheduled"]
+    assert worker.state.loops[LOOP].retries == 0
+    finish(worker)
+
+
+def test_a_shard_that_was_lost_before_keeps_its_job_when_the_window_is_narrowed() -> None:
+    net = looping(Loop(Constant(list(range(100))), window=Constant(2), shard_size=5))
+    worker = Worker(net, 1)
+    worker.tell(s.Start(run="r"))
+    names = list(worker.state.jobs)
+    worker._move(worker.state.jobs[names[1]])
+    worker.tell(s.JobLose(names[1], 1, "its worker died", worker=True))
+    worker.tell(s.TuneLoop("each", 1))
+    assert list(worker.state.jobs) == [names[1]]
+    assert worker.state.jobs[names[1]].losses == 1
+
+
+def test_a_loop_that_was_stopped_gives_nothing_up_when_its_window_is_narrowed() -> None:
+    net = looping(Loop(Constant(list(range(100))), window=Constant(6), shard_size=5))
+    worker = Worker(net, 1)
+    worker.tell(s.Start(run="r"))
+    worker.tell(s.TuneLoop("each", stop=True))
+    worker.tell(s.TuneLoop("each", 1))
+    assert len(worker.state.loops[LOOP].in_flight) == 6
 
 
 def test_what_cannot_be_done_to_a_loop_is_refused() -> None:

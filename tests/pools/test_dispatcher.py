@@ -658,6 +658,39 @@ async def test_a_smaller_window_is_kept_on_the_cluster() -> None:
             assert here.cluster.most_out == 1, "of the four shards that came after"
 
 
+@in_loop
+async def test_a_smaller_window_withdraws_what_the_cluster_has_not_begun() -> None:
+    with gate() as held:
+        async with site(LocalCluster(slots=2), "queue=3", toolbox=tools()) as here:
+            run = await here.start(loop("{kind: wait_at_gate}"))
+            await here.until(lambda: held.entered == 2 and len(here.cluster.queue) == 3)
+            await here.parts.verbs.send(run, s.TuneLoop("start", 1))
+            await here.until(lambda: len(here.dispatcher.state().tickets) == 2)
+            assert not here.cluster.queue
+            assert len(here.cluster.running) == 2, "what has begun goes on"
+            assert not here.losses(run), "to be taken back from a queue is no loss"
+            here.cluster.most_out = 0
+            held.open.set()
+            assert (await here.ended(run))["status"] == "completed"
+            assert here.dispatcher.state().withdrawn == 3
+            assert here.cluster.most_out == 1
+
+
+@in_loop
+async def test_a_window_that_was_narrowed_and_widened_again_loses_no_shard() -> None:
+    with gate() as held:
+        async with site(LocalCluster(slots=1), "queue=5", toolbox=tools()) as here:
+            run = await here.start(loop("{kind: wait_at_gate}"))
+            await here.until(lambda: held.entered and len(here.cluster.queue) == 5)
+            for window in (3, 6, 1, 4):
+                await here.parts.verbs.send(run, s.TuneLoop("start", window))
+            await here.until(lambda: len(here.cluster.queue) == 3)
+            held.open.set()
+            shown = await here.ended(run)
+            assert shown["status"] == "completed"
+            assert shown["result"]["succeeded"] == 40
+
+
 # -- the end of a server ---------------------------------------------------------------------
 
 

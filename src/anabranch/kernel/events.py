@@ -318,10 +318,11 @@ class JobCancelling(_Event, frozen=True, tag="job.cancelling"):
 
 
 class JobDischarged(_Event, frozen=True, tag="job.discharged"):
-    """The end of a cancelled job: nobody works on it any more, or nobody waits for whoever does."""
+    """The end of a cancelled job: nobody works on it any more, or nobody waits for whoever does.
+    A shard that is `put_back` goes out later, in another job."""
 
     job: str
-    how: Literal["stopped", "unstarted", "reported", "lost", "abandoned"]
+    how: Literal["stopped", "unstarted", "reported", "lost", "abandoned", "put_back"]
     reason: str = ""
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from anabranch.kernel import events as e
-from anabranch.kernel.evolve_loops import job_given_up, note_stars, queue_time_runs
+from anabranch.kernel.evolve_loops import (
+    job_given_up,
+    note_stars,
+    queue_time_runs,
+    shard_put_back,
+)
 from anabranch.kernel.state import FAULTS_KEPT, Job, JobPhase, State, Token, TokenPhase
 from anabranch.kernel.values import Answer, Wait
 
@@ -281,6 +286,8 @@ def job_discharged(state: State, event: e.JobDischarged, at: int) -> None:
     off_worker(state, job)
     state.timers.drop(f"retry:{job.id}")
     tracker = state.loops.get(f"l{job.token}")
-    if tracker is not None:
+    if tracker is not None and event.how == "put_back":
+        shard_put_back(tracker, job.id)
+    elif tracker is not None:
         job_given_up(tracker, job.id)
     drop_job(state, event.job)

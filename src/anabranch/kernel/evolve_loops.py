@@ -143,6 +143,12 @@ def job_given_up(tracker: Tracker, job: str) -> None:
         tracker.given_up.append(shard)
 
 
+def shard_put_back(tracker: Tracker, job: str) -> None:
+    """The window has become too narrow for a shard that no worker has begun."""
+    shard = tracker.in_flight.pop(job)
+    _put_back(tracker, shard, shard.only)
+
+
 def shard_closed(state: State, event: e.ShardClosed, answer: Answer | None) -> None:
     tracker = state.loops[event.loop]
     shard = tracker.in_flight.pop(event.job)

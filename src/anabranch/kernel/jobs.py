@@ -241,6 +241,9 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
         return
     if job.phase != "running":
         raise Refused(f"job {job.id} is {job.phase}: no worker has it", code="job_not_running")
+    if stimulus.unbegun and beyond_window(turn, job):
+        turn.emit(e.JobDischarged(job.id, "put_back", stimulus.reason))
+        return
     lost = e.JobLost(job.id, job.attempt, stimulus.reason, stimulus.counted, stimulus.worker)
     turn.emit(lost)
     work = work_of(turn.net.steps[job.step], job)
@@ -254,6 +257,16 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
         over(turn, job, Fault("lost", message, code="JOB_LOST"))
     else:  # a loss is nobody's fault: it costs no attempt of the retry policy and no delay
         turn.emit(e.JobScheduled(job.id, job.token, job.slot, job.attempt + 1))
+
+
+def beyond_window(turn: Turn, job: Job) -> bool:
+    """Whether its loop was narrowed so far that this shard can wait in the loop as well as in a
+    queue: nothing of it is kept that another job would not know."""
+    tracker = turn.state.loops.get(f"l{job.token}")
+    if tracker is None or tracker.stopped or job.slot < 0 or not _still_wanted(turn, job):
+        return False
+    kept = (job.failures, job.losses, job.progress, job.memory, job.heard)
+    return not any(kept) and len(tracker.in_flight) > tracker.window
 
 
 def late(turn: Turn, stimulus: s.JobLate) -> None:

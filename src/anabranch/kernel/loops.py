@@ -15,7 +15,7 @@ import msgspec
 from anabranch.errors import ExpressionError, InputError, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.jobs import CUT_SLOT, cancel, find_reusable, job_id, jobs_of
+from anabranch.kernel.jobs import CUT_SLOT, beyond_window, cancel, find_reusable, job_id, jobs_of
 from anabranch.kernel.reducers import check_fold, preview
 from anabranch.kernel.reuse import LOOP
 from anabranch.kernel.routing import names_for
@@ -170,7 +170,16 @@ def tune(turn: Turn, stimulus: s.TuneLoop) -> None:
         turn.emit(e.LoopStopped(tracker.id, f"stopped{by}{why}"))
     else:
         turn.emit(e.LoopTuned(tracker.id, stimulus.window, stimulus.actor))
+        _put_back(turn, tracker)
     turn.agenda.append(FillLoop(tracker.token))
+
+
+def _put_back(turn: Turn, tracker: Tracker) -> None:
+    """Take back what waits for a worker, the newest first, where the window is too narrow now."""
+    for name in reversed(list(tracker.in_flight)):
+        job = turn.state.jobs[name]
+        if job.phase == "scheduled" and beyond_window(turn, job):
+            turn.emit(e.JobDischarged(name, "put_back"))
 
 
 def _named(turn: Turn, name: str) -> Tracker:

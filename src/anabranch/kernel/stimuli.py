@@ -100,6 +100,7 @@ class JobLose(_Stimulus, frozen=True, tag="job.lose"):
     reason: str = "lost"
     counted: bool = True  # false where it was handed back in order: that is no sign of trouble
     worker: bool = False  # the worker that had it is gone, not the engine
+    unbegun: bool = False  # nothing of this attempt was done: it was taken from a queue
 
 
 class JobLate(_Stimulus, frozen=True, tag="job.late"):

@@ -25,6 +25,8 @@ import msgspec
 from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, NotFound, Refused
 from anabranch.kernel import events as e
+from anabranch.kernel.jobs import token_of
+from anabranch.kernel.loops import loop_id
 from anabranch.kernel.values import failed
 from anabranch.operations.read.on_clusters import counted
 from anabranch.operations.workers.cancel_watch import CANCELLED, STOPPING, JobToStop
@@ -438,10 +440,23 @@ class PoolDispatcher:
             elif isinstance(event, e.RunPaused):
                 waiting = [one for one in self._book.of_run(news.run) if not one.process]
                 self._hand_back(waiting, "its run was paused")
+            elif isinstance(event, e.LoopTuned):
+                beyond = self._beyond_window(news.run, event)
+                self._hand_back(beyond, "the window of its loop was narrowed")
             elif isinstance(event, STOPPING):
                 found = self._book.find(news.run, event.job)
                 if found is not None:
                     self._look_at(found)
+
+    def _beyond_window(self, run: str, event: e.LoopTuned) -> list[Ticket]:
+        """What lies in the queue of the cluster and should not, the newest first."""
+        shards = [
+            ticket
+            for ticket in self._book.of_run(run)
+            if ticket.stop is None and loop_id(token_of(ticket.leased.job)) == event.loop
+        ]
+        waiting = [ticket for ticket in reversed(shards) if not ticket.process]
+        return waiting[: max(0, len(shards) - event.window)]
 
     def _look_at(self, ticket: Ticket) -> None:
         """Stop what the engine does not want any more."""

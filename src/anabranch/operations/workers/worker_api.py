@@ -187,14 +187,14 @@ class WorkerApi:
         require_lease_holder(self._engine, out)
         await self._engine.hand_in(out.run, park)
 
-    async def release(self, out: LeaseClaim, reason: str = "") -> None:
+    async def release(self, out: LeaseClaim, reason: str = "", *, unbegun: bool = False) -> None:
         """The worker no longer has it: stopped as it was told, or handed back in order."""
         _, job = require_lease_holder(self._engine, out)
         if job.phase == "cancelling":
             await self._engine.send(out.run, s.JobDischarge(out.job))
             return
         why = reason or "its worker handed it back"
-        given = s.JobLose(out.job, out.attempt, why, counted=False)
+        given = s.JobLose(out.job, out.attempt, why, counted=False, unbegun=unbegun)
         await self._engine.hand_in(out.run, given)
 
     async def lose(self, out: LeaseClaim, reason: str, *, counted: bool, worker: bool) -> None:

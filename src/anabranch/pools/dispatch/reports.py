@@ -68,7 +68,8 @@ class Reports:
         )
 
     async def released(self, ticket: Ticket, reason: str) -> bool:
-        return await self._say(ticket.out, lambda: self._api.release(ticket.out, reason))
+        out, unbegun = ticket.out, not ticket.process
+        return await self._say(out, lambda: self._api.release(out, reason, unbegun=unbegun))
 
     async def _say(
         self, out: LeaseClaim, say: Callable[[], Awaitable[None]], *, last: bool = True

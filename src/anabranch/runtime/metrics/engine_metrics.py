@@ -147,8 +147,8 @@ class EngineMetrics:
                 self._count_items(event.answer.shard)
         else:
             how = _ENDINGS[type(event)]
-            if how == "cancelled" and event.how == "abandoned":
-                how = "abandoned"
+            if how == "cancelled" and event.how in ("abandoned", "put_back"):
+                how = event.how
         ending = kind.endings.get(how)
         if ending is None:
             ending = kind.ending(how)

@@ -72,6 +72,9 @@ class _Shards:
                 lane.begin("retry", at, f"before attempt {event.attempt}")
             case e.JobLost() if (lane := self.lanes.get(event.job)) is not None:
                 lane.close(at, event.reason, good=False)
+            case e.JobDischarged() if (lane := self.lanes.get(event.job)) is not None:
+                lane.close(at, event.reason)
+                lane.end, lane.status = at, "put back" if event.how == "put_back" else "stopped"
             case _:
                 pass
 

@@ -21,6 +21,7 @@ RUNS_KEPT = 100
 ATTEMPTS_KEPT = 50
 ROWS_AT_ONCE = 256
 UNNAMED = "an unnamed caller"
+_DISCHARGED = {"abandoned": "abandoned", "put_back": "put back"}
 
 
 class Attempt(msgspec.Struct):
@@ -265,9 +266,7 @@ def _tell(attempt: Attempt, event: e.Event, at: int, seq: int) -> None:
         case e.JobCancelling():
             attempt.status, attempt.note = "stopping", event.reason
         case e.JobDischarged() if not attempt.ended:
-            _ended(
-                attempt, at, "abandoned" if event.how == "abandoned" else "stopped", event.reason
-            )
+            _ended(attempt, at, _DISCHARGED.get(event.how, "stopped"), event.reason)
         case e.JobLate():
             attempt.note = f"attempt {event.attempt} came to its end late, without effect"
         case _:

@@ -62,6 +62,7 @@ _MORE_LOOKS: Mapping[str, str] = {
     "unfit": "failed",
     "reused": "done",
     "put off": "waiting",
+    "put back": "waiting",
     "timed out": "failed",
     "stopping": "waiting",
     "stopped": "quiet",
