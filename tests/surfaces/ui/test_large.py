@@ -12,6 +12,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.store.ports import Batch, Commit, Head
+from anabranch.surfaces.ui.pages import bulk
 from hangs import HANG_SECONDS
 
 from .support import ARTIFACTS, MANY_ITEMS, Server, becomes, long_net
@@ -92,7 +93,11 @@ def test_the_pages_of_a_net_of_500_steps_come(server: Server) -> None:
     assert max(took.values()) < 3.0, took  # of processor time
 
 
-def test_the_list_of_10_000_runs_comes_within_a_second(page: Any, tmp_path: Path) -> None:
+def test_the_list_of_10_000_runs_comes_within_a_second(
+    page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a busy machine the page would otherwise end its look at them early, and say so.
+    monkeypatch.setattr(bulk, "BUDGET_SECONDS", HANG_SECONDS)
     with Server(tmp_path) as server:
         fill(server, 10_000)
         ways = (
