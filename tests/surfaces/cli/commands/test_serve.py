@@ -66,6 +66,26 @@ def test_a_server_that_asks_for_tokens_says_how_the_first_one_is_made(terminal: 
         assert process.end().code == 0
 
 
+def test_who_watches_a_run_whose_server_is_killed_is_told_that_it_goes_on(
+    terminal: Terminal,
+) -> None:
+    terminal.write("sleeper.yaml", sleeper(1))
+    with serving(terminal) as server:
+        words = ("run", "sleeper.yaml", "--run-id", "s1", "--watch", "--server", server.url)
+        with beginning(terminal, *words) as watching:
+            assert watching.stderr is not None
+            seen = ""
+            while "(s1)" not in seen:  # on the screen, so it was told that the run has begun
+                seen += watching.stderr.readline()
+            server.process.kill()
+            done = watching.end()
+    assert done.code == 1
+    assert "run s1 goes on when the server is back: anabranch events s1 --follow" in done.err
+    assert "cannot be reached" in done.err
+    assert terminal.ok("resume", "--store", terminal.store).out
+    assert "completed" in terminal.ok("show", "s1", "--store", terminal.store).out
+
+
 def test_a_stop_finishes_what_runs_and_ends_those_who_follow(terminal: Terminal) -> None:
     terminal.write("sleeper.yaml", sleeper(1))
     with serving(terminal) as server:

@@ -29,6 +29,7 @@ from anabranch.surfaces.cli.commands.run.orchestrations import definition, sessi
 from anabranch.surfaces.cli.output import render
 from anabranch.surfaces.cli.output.live import Screen
 from anabranch.surfaces.cli.stop_signals import INTERRUPTED
+from anabranch.surfaces.client import ServerError
 
 LOOK_SECONDS = 0.5
 
@@ -40,6 +41,13 @@ class RemoteRun(FollowedRun):
         super().__init__(options)
         self._runs = runs
         stop_signals.on_stop(self.interrupted.set)
+
+    async def to_its_end(self, run: str) -> int:
+        try:
+            return await super().to_its_end(run)
+        except ServerError:
+            self.say(f"run {run} goes on when the server is back: anabranch events {run} --follow")
+            raise
 
     async def _settled(self, run: str) -> None:
         await self._runs.settled(run)
