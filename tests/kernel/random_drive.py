@@ -159,7 +159,9 @@ class Drive:
                 memory = {"leg": 1} if self.random.random() < 0.5 else None
                 self._try(s.JobPark(job.id, job.attempt, "ticket", until, memory))
             case "running" if roll < 0.2:
-                self._try(s.JobLose(job.id, job.attempt))
+                unbegun = roll > 0.15
+                lost = s.JobLose(job.id, job.attempt, counted=not unbegun, unbegun=unbegun)
+                self._try(lost)
             case "running" if roll < 0.25:
                 self._try(s.JobExtend(job.id, job.attempt, self.at + 50))
                 self._try(s.JobProgress(job.id, job.attempt, {"at": self.at}))
