@@ -1,8 +1,8 @@
 """Ports for programs that a test starts later, or again at the same address.
 
-A port that is chosen and let go may be another program's before it is used. The kernel gives a port
-that is held to no program that asks for any port or connects to a server, and gives it to a server
-that asks for this one: on Linux, for sockets that reuse addresses, while the holder does not listen.
+A port that is chosen and let go may be another program's before it is used. One that is held goes
+to no program that asks for any port or connects to a server, and to each server that asks for this
+one: on Linux, for sockets that reuse addresses, as long as the holder does not listen.
 """
 
 from __future__ import annotations
