@@ -10,12 +10,11 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import pytest
 from anabranch.pools.address import read_pool
 from anabranch.pools.dask.backend import DaskBackend
 from hangs import HANG_SECONDS
+from held_ports import HeldPorts
 
 TESTS = Path(__file__).parent.parent
 ENTRY = "pools.deeds"
@@ -44,12 +44,14 @@ _ENVIRONMENT = {
 class DaskCluster:
     """A scheduler and its workers."""
 
-    def __init__(self, folder: Path, workers: int = 2, tls: tuple[str, ...] = ()) -> None:
-        """`tls` are the options of Dask's commands that name certificates."""
+    def __init__(
+        self, folder: Path, ports: HeldPorts, workers: int = 2, tls: tuple[str, ...] = ()
+    ) -> None:
+        """`ports` are two; `tls` are the options of Dask's commands that name certificates."""
         self.folder = folder
         self._tls = tls
         self.names = [f"w{number}" for number in range(1, workers + 1)]
-        self.port, self.pages = free_ports(2)
+        self.port, self.pages = ports.numbers
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -212,20 +214,10 @@ def dask_cluster(
     folder: Path, workers: int = 2, tls: tuple[str, ...] = ()
 ) -> Iterator[DaskCluster]:
     pytest.importorskip("distributed")
-    cluster = DaskCluster(folder, workers, tls)
-    try:
-        cluster.heal()
-        yield cluster
-    finally:
-        cluster.close()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    with closing(HeldPorts(2)) as ports:
+        cluster = DaskCluster(folder, ports, workers, tls)
+        try:
+            cluster.heal()
+            yield cluster
+        finally:
+            cluster.close()

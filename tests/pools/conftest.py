@@ -22,12 +22,17 @@ def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def _no_entry_is_left() -> Iterator[None]:
+    """What a process keeps for its jobs has the callables and settings of the first of them, and
+    the next test of this process may bring others."""
+    yield
+    worker_entry.close()
+
+
 @pytest.fixture
-def here() -> Iterator[HereEntry]:
-    try:
-        yield HereEntry()
-    finally:
-        worker_entry.close()
+def here() -> HereEntry:
+    return HereEntry()
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,7 @@ class LocalCluster:
         self.refuses: Exception | None = None
         self.queue: deque[tuple[str, bytes]] = deque()
         self.running: dict[str, asyncio.Task[None]] = {}
+        self._begun: set[str] = set()  # also those whose end is of no interest any more
         self.submitted: list[str] = []
         self.blobs: dict[str, bytes] = {}
         self.cancelled: list[tuple[str, bool]] = []
@@ -101,12 +102,13 @@ class LocalCluster:
                 await self._news.wait()
 
     async def close(self) -> None:
+        """Returns when no thread is at work: the next test may end the entry of this process."""
         self.closed = True
-        worker_entry.stop(list(self.running))
+        worker_entry.stop(list(self._begun))
         for task in self.running.values():
             task.cancel()
         self.running.clear()
-        self._threads.shutdown(wait=False)
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         self._news.set()
 
     # -- what a test does with it ------------------------------------------------------------
@@ -130,10 +132,18 @@ class LocalCluster:
             if verb == "progress":
                 loop.call_soon_threadsafe(self.tell, Progressed(ticket, words))
 
-        said = await loop.run_in_executor(self._threads, self.perform, blob, tell)
+        self._begun.add(ticket)
+        said = await loop.run_in_executor(self._threads, self._perform, ticket, blob, tell)
         if self.running.pop(ticket, None) is not None:
             self.tell(Finished(ticket, worker, said))
             self.go_on()
+
+    def _perform(self, ticket: str, blob: bytes, tell: Callable[[str, bytes], None]) -> bytes:
+        """In one of the threads."""
+        try:
+            return self.perform(blob, tell)
+        finally:
+            self._begun.discard(ticket)
 
     def kill_worker(self, ticket: str) -> None:
         """Its thread goes on, as some do: nobody hears of it."""

@@ -221,12 +221,14 @@ class PoolSuite:
     @in_loop
     async def test_a_loop_is_done_on_the_cluster(self, cluster: Cluster, tmp_path: Path) -> None:
         async with engine_on(cluster, tmp_path) as site:
-            run = await site.engine.start(loop("mark", 1000, 50), site.input)
+            run = await site.engine.start(loop("hold", 1000, 50), site.input)
+            await site.until(lambda: len(site.lines("began")) == 2)
+            assert len({line.pid for line in site.lines("began")}) == 2  # both workers
+            site.gate.touch()
             ended = await site.wait(run)
             done = site.lines("did")
             require_whole(ended, site.story(run), done, 1000, 50)
             assert len(done) == 1000
-            assert len({line.pid for line in done}) == 2  # both workers
 
     @in_loop
     async def test_a_secret_of_the_cluster_is_used_there_and_shown_nowhere(
@@ -304,7 +306,7 @@ workflow:
     ) -> None:
         async with engine_on(cluster, tmp_path) as site:
             run = await site.engine.start(loop("crash", 1, 1, ", max_job_retries: 1"), site.input)
-            await site.until(lambda: len(site.losses(run)) == 1)
+            await site.until(lambda: site.losses(run))
             await asyncio.to_thread(cluster.heal_workers)
             ended = await site.wait(run)
             assert ended.status == "failed"

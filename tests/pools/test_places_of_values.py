@@ -153,6 +153,7 @@ def test_values_are_copied_to_the_folder_once_and_come_back_when_they_are_lost(
             found = await ended(parts, MANY)
             assert found["status"] == "completed", found
             assert any(isinstance(one, Missing) for one in dispatch.answers)
+            await until(lambda: not dispatch.running)
             long_ago = time.time() - 2 * KEPT_SECONDS
             os.utime(files()[0], (long_ago, long_ago))
             assert await dispatch.packer.sweep() == 1

@@ -157,16 +157,16 @@ def test_it_tells_how_far_it_is_at_a_third_of_the_lease_and_only_when_that_chang
             said = decode_said(words)
             assert isinstance(said, Progress)
             told.append(said)
-            held.go_on.set()
+            if said.progress["done"] == 3:
+                held.go_on.set()
 
     outcome = performed(encode_assignment(msgspec.structs.replace(given, job=short)), tell)
     assert outcome.verb == "report"
-    first = told[0]
-    assert first.progress["done"] == 3
-    assert first.progress["of"] == 6
-    assert first.progress["checkpoint"]["over"] == [[0, 3]]
     counts = [one.progress["done"] for one in told]
     assert len(set(counts)) == len(counts), "nothing is said twice"
+    half = told[counts.index(3)].progress  # a busy machine may say something before
+    assert half["of"] == 6
+    assert half["checkpoint"]["over"] == [[0, 3]]
 
 
 def test_a_large_checkpoint_travels_with_the_words(here: HereEntry, held: Held) -> None:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -512,6 +513,7 @@ def _until_printed(store: str, text: bytes) -> None:
             for head in opened.heads(HeadFilter()):
                 if any(text in row.pieces for row in opened.log_rows(LogFilter(run=head.run))):
                     return
+            time.sleep(0.02)
     finally:
         opened.close()
 

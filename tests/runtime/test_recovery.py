@@ -99,10 +99,15 @@ def test_runs_that_only_wait_take_no_memory_when_an_engine_opens(
             tracemalloc.stop()
 
     store = SqliteStore(file_of(tmp_path), synchronous="NORMAL")
+
+    def least() -> int:
+        """What other threads and the collector of garbage do meanwhile only adds to it."""
+        return min(run(most_while_opening(store)) for _ in range(3))
+
     run(fill(store, 400))
-    few = run(most_while_opening(store))
+    few = least()
     run(fill(store, 400))
-    assert run(most_while_opening(store)) - few < 400 * 64
+    assert least() - few < 400 * 64
 
 
 def test_every_unfinished_run_goes_on_by_itself() -> None:

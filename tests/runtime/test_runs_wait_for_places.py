@@ -182,7 +182,9 @@ def test_a_cancelled_queued_run_leaves_the_queue_and_others_go_on() -> None:
     async def work() -> None:
         counted = Counted()
         async with Engine(":memory:", toolbox=counted.box) as engine:
-            _first, second, third = [await engine.start(text, {"name": n}) for n in "abc"]
+            _first, second, third = [  # in this order also where they begin in one millisecond
+                await engine.start(text, {"name": n}, run=n) for n in "abc"
+            ]
             await until_asked(engine, 3)
             await engine.cancel(second)
             assert (await engine.wait(second)).status == "cancelled"
@@ -219,7 +221,7 @@ def test_queued_runs_go_on_at_the_next_engine(tmp_path: Path) -> None:
         counted = Counted()
         quick = Settings(grace_seconds=0.05)
         async with Engine(store, toolbox=counted.box, settings=quick) as engine:
-            runs = [await engine.start(text, {"name": str(n)}) for n in range(4)]
+            runs = [await engine.start(text, {"name": n}, run=n) for n in "abcd"]
             await until(engine, runs[0], "running")
             return runs
 

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from typing import Any, TextIO
 from anabranch.pools.address import read_pool
 from anabranch.pools.ray.backend import RayBackend
 from hangs import HANG_SECONDS
+from held_ports import HeldPorts
 
 TESTS = Path(__file__).parent.parent.parent
 HEAD, SECOND = "head", "second"
@@ -180,7 +180,6 @@ def _using(run: Path, folder: Path) -> Iterator[RayCluster]:
 
 def _begin(run: Path, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    (folder / "ports").write_text(json.dumps([free_port(), free_port()]))
     subprocess.run(
         [sys.executable, "-P", "-m", "pools.ray.cluster", str(run), str(folder)],
         stdin=subprocess.DEVNULL,
@@ -198,6 +197,13 @@ def alone(run: Path) -> Iterator[None]:
     with (run / "ray.tests").open("a") as tests:
         fcntl.flock(tests, fcntl.LOCK_EX)
         yield
+
+
+def hold_ports(folder: Path) -> HeldPorts:
+    """Two that the cluster finds free whenever it starts; Ray listens at every address."""
+    ports = HeldPorts(2, "0.0.0.0")
+    (folder / "ports").write_text(json.dumps(ports.numbers))
+    return ports
 
 
 def keep(run: Path, folder: Path) -> None:
@@ -231,12 +237,6 @@ def wait_for(condition: Callable[[], Any]) -> Any:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind((ADDRESSES[HEAD], 0))
-        return int(one.getsockname()[1])
-
-
 def _session(session: str) -> Iterator[int]:
     """The processes of a session, without those that are dead and not yet waited for."""
     for path in Path("/proc").iterdir():
@@ -258,6 +258,8 @@ def _read(path: Path) -> bytes:
 
 
 if __name__ == "__main__":
+    held = hold_ports(Path(sys.argv[2]))
     if os.fork():
         os._exit(0)  # nobody has to wait for the keeper
     keep(Path(sys.argv[1]), Path(sys.argv[2]))
+    held.close()

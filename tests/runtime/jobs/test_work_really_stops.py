@@ -136,12 +136,13 @@ def test_a_timed_out_attempt_is_gone_before_long_and_the_next_one_counts(heart: 
 
 
 def test_a_tool_in_the_loop_is_cancelled_and_may_clean_up() -> None:
-    box, cleaned = Toolbox(), asyncio.Event()
+    box, began, cleaned = Toolbox(), asyncio.Event(), asyncio.Event()
 
     @box.tool("linger")
     async def linger() -> None:
+        began.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0.05)
             cleaned.set()
@@ -149,7 +150,7 @@ def test_a_tool_in_the_loop_is_cancelled_and_may_clean_up() -> None:
     async def scenario() -> RunResult:
         async with Engine(":memory:", toolbox=box) as engine:
             name = await engine.start(playbook(step("s", "linger")))
-            await asyncio.sleep(0.05)
+            await began.wait()
             await engine.cancel(name)
             result = await engine.wait(name)
             assert cleaned.is_set()
