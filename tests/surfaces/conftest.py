@@ -33,6 +33,7 @@ ONLY_HERE = {
     "test_health_by_progress.py::test_a_job_that_no_worker_fetches": _WORKERS,
     "test_health_of_lost_files.py": _FILE,
     "test_job_holders.py": _WORKERS,
+    "test_logs.py::test_lines_that_are_written_late": _ENGINE,
     "test_purge.py": _FILE,
     "test_two_servers.py": _OWN_TWO,
 }

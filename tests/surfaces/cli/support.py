@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from anabranch.operations.read.reader import Reader
 from anabranch.runtime.nets import Nets
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.cli.main import command
+from anabranch.surfaces.cli.output import logs
 from hangs import HANG_SECONDS
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
@@ -200,6 +202,10 @@ class Here(Terminal):
             patch.delenv(name)
         patch.setenv("USER", "ann")
         patch.setenv("LOGNAME", "ann")
+        pools = logging.getLogger("anabranch.pools")  # a command sets for good where it tells
+        patch.setattr(pools, "handlers", pools.handlers)
+        patch.setattr(pools, "propagate", pools.propagate)
+        patch.setattr(logs, "_TALKATIVE", set())
 
     def run(self, *words: object, stdin: str | None = None, **_more: Any) -> Done:
         before = sys.stdin

@@ -8,6 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from anabranch.runtime import log_writer
+from hangs import HANG_SECONDS
+
 from .support import Client, playbook, run, serving, step
 
 LINES = playbook(step("s", "python", code="for n in range(50): print('line', n)"), name="lines")
@@ -128,6 +133,28 @@ def test_a_stream_tells_lines_as_they_are_printed_and_ends_with_the_run(tmp_path
                 assert response.status == 400
 
     run(scenario())
+
+
+def test_lines_that_are_written_late_are_told_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_writer, "FLUSH_SECONDS", HANG_SECONDS)  # after the first line
+    door = tmp_path / "door"
+    command = f"echo begun; while [ ! -e {door} ]; do sleep 0.02; done; echo ended"
+
+    async def scenario() -> list[str]:
+        async with serving() as client:
+            name = await client.start(playbook(step("s", "shell", command=command)))
+            async with client.session.get(
+                f"{client.url}/api/v1/runs/{name}/logs/stream"
+            ) as response:
+                told: list[str] = []
+                async for event, _, data in frames(response):
+                    told += [one["text"] for one in data["items"]] if event == "logs" else [event]
+                    door.touch()
+                return told
+
+    assert run(scenario()) == ["begun", "ended", "end"]
 
 
 def test_a_server_that_stops_lets_the_followers_go() -> None:

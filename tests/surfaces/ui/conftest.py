@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from anabranch.surfaces.ui.rendering import static_path
+from hangs import HANG_SECONDS
 
 from .support import Server, install_chromium
 
@@ -19,13 +20,15 @@ ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--renderer-process-limi
 
 @pytest.fixture(scope="module")  # while it runs, the thread has a loop that others cannot share
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import Locator, sync_playwright
+    from playwright.sync_api import Browser, Locator, sync_playwright
 
     path = install_chromium()
     if path is None:
         pytest.skip("there is no Chromium and it cannot be installed: run `make browser` as root")
     with sync_playwright() as driver, pytest.MonkeyPatch.context() as patch:
         patch.setattr(Locator, "click", _to_the_end_of_the_page(Locator.click))
+        for name in ("new_context", "new_page"):
+            patch.setattr(Browser, name, _patient(getattr(Browser, name)))
         browser = driver.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         yield browser
         browser.close()
@@ -41,6 +44,17 @@ def _to_the_end_of_the_page(click: Any) -> Any:
     return clicked
 
 
+def _patient(make: Any) -> Any:
+    """What is waited for must happen: thirty seconds may be too few on a busy machine."""
+
+    def made(browser: Any, **given: Any) -> Any:
+        opened = make(browser, **given)
+        opened.set_default_timeout(1000 * HANG_SECONDS)
+        return opened
+
+    return made
+
+
 @pytest.fixture(scope="module")
 def server(where: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One for each place: with a server that owns its runs, and with one that does not."""
@@ -54,7 +68,6 @@ def context(browser: Any, server: Server) -> Iterator[Any]:
     context = browser.new_context(
         base_url=server.url, viewport={"width": 1280, "height": 900}, reduced_motion="reduce"
     )
-    context.set_default_timeout(120_000)
     context.new_page().goto(static_path("icon.svg"))
     yield context
     context.close()

@@ -140,7 +140,7 @@ def _schedule(server: Server) -> None:
     add(ScheduleDraft(name="nightly", path=path, cron="0 3 * * *", timezone="Europe/Berlin"))
     add(ScheduleDraft(name="hourly_for_the_northern_branches", path=path, every="1h", paused=True,
                       overlap="queue", jitter="30s"))  # fmt: skip
-    add(ScheduleDraft(name="once", path=path, at="2027-01-01T00:00:00Z", labels={"year": "2027"}))
+    add(ScheduleDraft(name="once", path=path, at="2127-01-01T00:00:00Z", labels={"year": "2127"}))
     server.parts.scheduling.schedules.run_now("nightly")
     assert eventually(lambda: server.parts.scheduling.schedules.show("nightly").fired == 1)
 

@@ -233,7 +233,8 @@ HERE = """() => {
 
 
 #: Nothing new comes in: parts that are drawn again in between would have to be counted again.
-STILL = "window.EventSource = class { addEventListener() {} close() {} };"
+STILL = """window.EventSource = class { addEventListener() {} close() {} };
+window.setInterval = () => 0;"""
 
 
 @pytest.mark.parametrize("name", PAGES)

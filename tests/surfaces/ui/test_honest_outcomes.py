@@ -64,11 +64,11 @@ def test_a_job_that_no_worker_has_is_queued(page: Any, server: Server) -> None:
     run = server.start(POOLED)
     page.goto(f"/runs/{run}")
     becomes(page, f"{STATUS % 'dig'} === 'queued'")
-    assert "queued" in page.locator("#steps tr[data-step=dig]").inner_text()
-    assert page.locator("#why").inner_text() == "Why is it waiting?"
+    page.locator("#steps tr[data-step=dig]", has_text="queued").wait_for()
+    page.locator("#why", has_text="Why is it waiting?").wait_for()
     page.goto(f"/runs/{run}/timeline")
     page.get_by_text("As a table").click()
-    assert "queued" in page.locator("#lanes tbody tr").inner_text()
+    page.locator("#lanes tbody tr", has_text="queued").wait_for()
 
 
 def test_what_is_only_at_work_is_not_asked_why_it_waits(page: Any, server: Server) -> None:

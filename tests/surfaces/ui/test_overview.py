@@ -43,7 +43,7 @@ def test_a_search_finds_runs_by_part_of_id_name_label_and_error(page: Any, serve
         page.goto("/runs")
         page.get_by_label("Search").fill(text)
         page.get_by_label("Search").press("Enter")
-        page.wait_for_load_state("load")
+        page.wait_for_url("**/runs?*search=*")
         assert rows(page) == expected, text
         assert page.get_by_label("Search").input_value() == text
 

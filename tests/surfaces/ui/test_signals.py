@@ -74,7 +74,7 @@ def test_a_payload_that_is_no_json_is_refused_and_nothing_is_sent(
     page.goto(f"/runs/{run}/data")
     page.locator("#payload").fill("{order: 7}")
     page.locator("#signal button").click()
-    assert "the payload is not JSON" in page.locator("body").inner_text()
+    page.get_by_text("the payload is not JSON").first.wait_for()
     assert server.parts.engine.state(run).signals == {}
 
 

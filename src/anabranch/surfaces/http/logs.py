@@ -34,7 +34,7 @@ from anabranch.surfaces.http.resources.runs import RUN
 from anabranch.surfaces.http.routes import PARTS, Header, Query, Route
 
 LOOK_SECONDS = 1.0  # between two looks at the store while nothing is heard
-LAST_LOOKS = 3  # after the run has ended: its last lines may be on their way
+LAST_LOOKS = 3  # after the run has ended: its last lines may be on their way at another server
 FRAME_LINES = 500
 FRAME_BYTES = 64 * 1024  # of rows; a follower that does not read costs a few of them
 SEARCH_MAX = 1000
@@ -142,13 +142,15 @@ class _Following:
             if self._request.app[STREAMS].closing:
                 await self._write(_frame("end", {"reason": "server_stops", "seq": after}))
                 return
+            if finished and left == LAST_LOOKS:
+                await asyncio.to_thread(self._request.app[PARTS].engine.logs.flush)
             left = left - 1 if finished else LAST_LOOKS
             if left:
                 await self._rest(LOOK_SECONDS / 4 if finished else LOOK_SECONDS)
         await self._write(_frame("end", {"reason": "finished", "seq": after}))
 
     def _read(self, by: ReadHandle, after: int) -> tuple[LogLines, bool]:
-        """The end is looked for first: what was printed before it is written by then, or soon."""
+        """The end is looked for first: what was printed before it can be written by then."""
         head = by.store.head(self._reader.run)
         found = self._reader.using(by.store).page(after, FRAME_LINES, FRAME_BYTES)
         return found, head is None or head.finished

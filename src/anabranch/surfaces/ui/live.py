@@ -54,7 +54,7 @@ REASONS_MAX = 50  # runs that moved whose reasons are looked up
 GATES_MAX = 500
 MOVES_MAX = 100
 LOGS_REST_SECONDS = 1.0  # between two looks at logs that another server may write
-LAST_LOOKS = 3  # after the end of a run: its last lines may be on their way
+LAST_LOOKS = 3  # after the end of a run: its last lines may be on their way at another server
 
 
 Talk = Callable[["Stream"], Awaitable[None]]
@@ -194,6 +194,8 @@ async def _tell_logs(stream: Stream, ui: Ui, watch: logs.LogWatch) -> None:
             if found.items:
                 await stream.say("logs", {"html": logs.rows(found)})
             continue
+        if finished and left == LAST_LOOKS:
+            await asyncio.to_thread(ui.parts.engine.logs.flush)
         left = left - 1 if finished else LAST_LOOKS
         await stream.rest(LOGS_REST_SECONDS)
     await stream.say("end", {})

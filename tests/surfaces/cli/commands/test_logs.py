@@ -109,11 +109,13 @@ def test_rows_of_other_hands_reach_no_terminal_with_an_escape(shop: Here) -> Non
 
 
 def test_logs_are_followed_beside_a_running_engine(terminal: Terminal) -> None:
-    door = terminal.folder / "door"
+    first, second = (terminal.folder / name for name in ("first", "second"))
+    waits = "while [ ! -e {} ]; do sleep 0.05; done"
+    command = f"echo begun; {waits.format(first)}; echo ended; {waits.format(second)}"
     terminal.write(
         "slow.yaml",
         f"{HEAD}metadata: {{name: slow}}\nworkflow:\n  - step: s\n    tool:\n      kind: shell\n"
-        f'      command: "echo begun; while [ ! -e {door} ]; do sleep 0.05; done; echo ended"\n',
+        f'      command: "{command}"\n',
     )
     running = terminal.begin("run", "slow.yaml", "--run-id", "slow-1", "--no-watch")
     while not terminal.store.exists() or "begun" not in terminal.run("logs", "slow-1").out:
@@ -121,9 +123,12 @@ def test_logs_are_followed_beside_a_running_engine(terminal: Terminal) -> None:
     following = terminal.begin("logs", "slow-1", "--follow")
     assert following.stdout is not None
     assert texts(following.stdout.readline()) == ["s  begun"]
-    door.touch()
-    assert texts(following.end(None).out) == ["s  ended"]
+    first.touch()
+    assert texts(following.stdout.readline()) == ["s  ended"]
+    second.touch()
     assert running.end(None).code == 0
+    followed = following.end(None)
+    assert (followed.code, followed.out) == (0, "")
 
 
 @pytest.fixture

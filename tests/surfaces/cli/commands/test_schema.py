@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.dialects.schema import LANGUAGES, schema_of
 from anabranch.surfaces.cli.commands.project import arguments
+from anabranch.work.kinds.callables import default_toolbox
 
 from ..support import Here
 
@@ -28,7 +29,10 @@ def test_without_a_language_they_are_listed(here: Here) -> None:
     assert all(language in here.ok("schema").out for language in LANGUAGES)
 
 
-def test_tools_of_a_module_are_kinds_and_others_are_not(here: Here) -> None:
+def test_tools_of_a_module_are_kinds_and_others_are_not(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(default_toolbox, "_tools", dict(default_toolbox._tools))
     here.write(
         "schema_tools_here.py",
         "import anabranch\n\n\n@anabranch.tool('schema_price')\ndef price(item):\n    return 1\n",

@@ -32,7 +32,6 @@ def open_page(browser: Any) -> Iterator[OpenPage]:
 def _page(browser: Any, node: Served, *, signed_in: bool = True, **more: Any) -> Iterator[Any]:
     given = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | more
     context = browser.new_context(base_url=node.url, **given)
-    context.set_default_timeout(120_000)
     wrong: list[str] = []
     page = context.new_page()
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
