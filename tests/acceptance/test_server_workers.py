@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel import events as e
+from free_ports import free_port
 from hangs import HANG_SECONDS, PATIENCE
 from surfaces.cli.support import HEAD, Process, Terminal, beginning, until
 
@@ -116,9 +117,7 @@ class Site:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.terminal = Terminal(folder)
         self.stack = stack
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.terminal.write("far.yaml", LOOP)
         self.terminal.write("one.yaml", ONE)
