@@ -24,6 +24,7 @@ import pytest
 from free_ports import free_port
 from hangs import HANG_SECONDS
 
+STARTS = 20
 _HBA = "local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
 
 
@@ -151,6 +152,19 @@ def running_postgres(**which: int) -> Iterator[PostgresServer]:
         server.stop("immediate")
         with suppress(OSError):
             shutil.rmtree(folder)
+
+
+def started(package: Any, data: Path) -> Any:
+    """A server of the package's own kind. The package waits ten seconds for a start, which is not
+    enough on a busy machine."""
+    server = package.get_server(data, cleanup_mode="delete", start=False)
+    for _ in range(STARTS - 1):
+        with suppress(AssertionError, OSError, subprocess.SubprocessError):
+            server.start()
+            return server
+        time.sleep(1)  # it may still come up by itself
+    server.start()
+    return server
 
 
 def _is_zombie(pid: int) -> bool:
