@@ -12,16 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from postgres_server import started
+from seeds import FIRST
 
 # Nothing here calls anyone who needs an authority of the system, and every process that loads an
 # HTTP client would read all of them, which takes a fifth of its start.
 os.environ.setdefault("SSL_CERT_FILE", os.devnull)
 
-# What must be quick is a benchmark: a busy machine may take any time for one example.
-settings.register_profile("anabranch", deadline=None)
+# What must be quick is a benchmark: a busy machine may take any time for one example, also to make
+# it up. As with other random cases, `make test` takes the same ones every time.
+settings.register_profile(
+    "anabranch",
+    deadline=None,
+    derandomize=not FIRST,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("anabranch")
 
 
