@@ -10,7 +10,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ import pytest
 
 from anabranch.pools.address import read_pool
 from anabranch.pools.dask.backend import DaskBackend
+from free_ports import free_ports
 from hangs import HANG_SECONDS
 
 TESTS = Path(__file__).parent.parent
@@ -218,14 +218,3 @@ def dask_cluster(
         yield cluster
     finally:
         cluster.close()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

@@ -14,8 +14,9 @@ import pytest
 
 from acceptance.log import read_story
 from anabranch.kernel import events as e
+from free_ports import free_ports
 from hangs import HANG_SECONDS
-from pools.clusters import TESTS, DaskCluster, free_ports
+from pools.clusters import TESTS, DaskCluster
 from pools.pool_suite import HEAD, TOOLS, lines_of
 from surfaces.cli.support import Process, Terminal, beginning, until
 
