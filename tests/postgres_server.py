@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,8 +21,10 @@ from urllib.parse import quote
 
 import pytest
 
+from free_ports import free_port
 from hangs import HANG_SECONDS
 
+STARTS = 20
 _HBA = "local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
 
 
@@ -33,7 +34,7 @@ class PostgresServer:
         place = folder / "data"
         self._base = package.get_server(place, cleanup_mode=None, start=False, **which)
         self._data, self._bin = self._base.pgdata, self._base.bin_path
-        self.port = _free_port()
+        self.port = free_port()
         self._base.ensure_pgdata_inited()
         (self._data / "pg_hba.conf").write_text(_HBA)
         with (self._data / "postgresql.conf").open("a") as file:
@@ -81,7 +82,7 @@ class PostgresServer:
     def standby(self) -> Iterator[str]:
         """The address of a replica of this server, as it is now."""
         place = self.folder / "standby"
-        port = _free_port()
+        port = free_port()
         copy = [str(self._bin / "pg_basebackup"), "-D", str(place), "-h", str(self.folder)]
         copy += ["-p", str(self.port), "-U", "postgres", "-R", "--checkpoint=fast"]
         subprocess.run(copy, user=self._base.system_user, cwd=self.folder, check=True)
@@ -153,10 +154,17 @@ def running_postgres(**which: int) -> Iterator[PostgresServer]:
             shutil.rmtree(folder)
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def started(package: Any, data: Path) -> Any:
+    """A server of the package's own kind. The package waits ten seconds for a start, which is not
+    enough on a busy machine."""
+    server = package.get_server(data, cleanup_mode="delete", start=False)
+    for _ in range(STARTS - 1):
+        with suppress(AssertionError, OSError, subprocess.SubprocessError):
+            server.start()
+            return server
+        time.sleep(1)  # it may still come up by itself
+    server.start()
+    return server
 
 
 def _is_zombie(pid: int) -> bool:

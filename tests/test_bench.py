@@ -417,6 +417,7 @@ def test_a_case_runs_in_a_process_of_its_own_in_a_folder_that_is_gone_afterwards
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANABRANCH_BENCH_FOLDER", str(tmp_path))
+    monkeypatch.setenv("ANABRANCH_BENCH_CASE_SECONDS", str(SECONDS))
     found = runner.run("n1")
     assert found.rows
     assert found.reason == ""
@@ -435,7 +436,7 @@ def test_a_case_that_does_not_end_is_ended_with_all_it_began(
 
 
 def test_the_marks_of_a_measurement_reach_every_process_it_begins() -> None:
-    mark = "of-this-test"
+    mark = f"of-this-test-{os.getpid()}"
     environment = {**os.environ, measuring.MARK: mark}
     code = "import sys; sys.stdin.read()"
     with subprocess.Popen(

@@ -17,6 +17,7 @@ import yaml
 from anabranch.settings import DEFAULTS, PREFIX, Settings, parse
 from anabranch.surfaces.cli import parser
 from anabranch.surfaces.http.app import ALL_ROUTES
+from hangs import HANG_SECONDS
 from shared_store import PARTITIONS, fresh_schema
 from surfaces.cli.server_in_thread import served
 
@@ -203,7 +204,7 @@ def test_every_metric_of_the_dashboard_is_one_of_a_server_with_the_labels_that_i
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     store = fresh_schema(postgres)
     with served(store, store_partitions=PARTITIONS, keep_runs="all=30d") as server:
-        text = urllib.request.urlopen(f"{server.url}/metrics", timeout=60).read().decode()
+        text = urllib.request.urlopen(f"{server.url}/metrics", timeout=HANG_SECONDS).read().decode()
     types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
     asked = set()
     for each in panels():

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from free_ports import free_ports
+
 from .lessons import Told, loosely, read_console
-from .pages import environment, fits, free_ports, run_all
+from .pages import environment, fits, run_all
 
 ROOT = Path(__file__).parents[2]
 SHELL = ("sh", "bash", "shell", "console", "cron")

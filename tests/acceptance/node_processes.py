@@ -20,9 +20,10 @@ from anabranch.market.node.keys import KeyFolder
 from anabranch.market.node.modules.tokens import CONTROL_HEADER
 from anabranch.market.node.parts import all_families
 from anabranch.store.sqlite.store import SqliteStore
+from free_ports import free_port
 from hangs import HANG_SECONDS
 
-from .pages import free_ports, part
+from .pages import part
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "node.md"
@@ -39,7 +40,7 @@ class NodeProcess:
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.folder = NodeFolder(folder)
-        self.port = more.pop("port", None) or free_ports(1)[0]
+        self.port = more.pop("port", None) or free_port()
         self.folder.create(NodeFile(name=folder.name, port=self.port, **more))
         keys = KeyFolder.create(self.folder.keys)
         self.node_id = keys.identities()["node"]
@@ -165,7 +166,7 @@ def summaries(folder: Path) -> dict[str, Any]:
     return {
         "id": "summaries",
         "launch": {"executable": sys.executable, "args": [str(file)]},
-        "http": {"endpoint": f"http://127.0.0.1:{free_ports(1)[0]}", "health_interval_ms": 200},
+        "http": {"endpoint": f"http://127.0.0.1:{free_port()}", "health_interval_ms": 200},
         "restart_policy": {"max_restarts": 100},
         "auth-token": "X-Summaries-Authtok",
         "grants": ["artifact.delivery.send"],

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from free_ports import free_ports
 from hangs import HANG_SECONDS
 
 
@@ -53,14 +53,6 @@ def script(found: list[Command], out: Path) -> str:
         text = f"{{ {one.text}\n}} > {out}/{number} 2>&1" if one.says is not None else one.text
         lines += [text, f"echo $? > {out}/{number}.code"]
     return "\n".join(lines)
-
-
-def free_ports(count: int) -> list[int]:
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    numbers = [one.getsockname()[1] for one in taken]
-    for one in taken:
-        one.close()
-    return numbers
 
 
 def with_free_ports(page: str, known: tuple[str, ...]) -> str:

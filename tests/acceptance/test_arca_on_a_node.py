@@ -18,10 +18,10 @@ import pytest
 
 import quick_starts
 from anabranch.modules.kit.entries import executor_entry
+from free_ports import free_port
 from hangs import HANG_SECONDS
 
 from .node_processes import NodeProcess, wait_until
-from .pages import free_ports
 
 OFFER = {
     "offer/id": "offer:summaries", "service/type": "text/summarise", "pricing/amount": 250,
@@ -50,7 +50,7 @@ def nodes(tmp_path: Path) -> Iterator[tuple[NodeProcess, NodeProcess]]:
         "directory": {"sync_ms": 500},
     }
     provider = NodeProcess(tmp_path / "provider", **quick)
-    arca = executor_entry("arca", port=free_ports(1)[0])
+    arca = executor_entry("arca", port=free_port())
     arca["restart_policy"] = {"max_restarts": 100}
     buyer = NodeProcess(tmp_path / "buyer", seeds=(provider.url,), modules=(arca,), **quick)
     provider.start()
@@ -152,7 +152,7 @@ def test_a_bad_definition_is_told_with_all_its_problems(
 
 
 def test_configuration_comes_in_layers_and_a_wrong_one_is_told(tmp_path: Path) -> None:
-    entry = executor_entry("arca", port=free_ports(1)[0])
+    entry = executor_entry("arca", port=free_port())
     factory = tmp_path / "factory"
     (factory / "config").mkdir(parents=True)
     (factory / "config" / "00-arca.json").write_text('{"arca": {"poll_max_ms": 100}}')

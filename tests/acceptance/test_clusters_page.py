@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from anabranch.surfaces.cli.parser import build
+from free_ports import free_port
 from hangs import HANG_SECONDS
 
-from .pages import environment, free_ports, part, try_page, with_free_ports
+from .pages import environment, part, try_page, with_free_ports
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "clusters.md"
@@ -62,7 +63,7 @@ def cluster(command: str, env: dict[str, str], log: Path) -> Iterator[subprocess
 def test_the_example_runs_from_two_commands(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     start, run = commands()
-    port = free_ports(1)[0]
+    port = free_port()
     env = environment(tmp_path, PROGRAMS) | {"ANABRANCH_STORE": str(tmp_path / "runs.db")}
     words = run.replace("8786", str(port)).split()
     assert build().parse_args(words[1:]).cluster_pools == [f"heavy=dask://127.0.0.1:{port}"]

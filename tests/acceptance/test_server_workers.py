@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel import events as e
+from free_ports import free_port
 from hangs import HANG_SECONDS, PATIENCE
 from surfaces.cli.support import HEAD, Process, Terminal, beginning, until
 
@@ -116,9 +118,7 @@ class Site:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.terminal = Terminal(folder)
         self.stack = stack
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.terminal.write("far.yaml", LOOP)
         self.terminal.write("one.yaml", ONE)
@@ -330,10 +330,18 @@ def test_work_that_crashes_its_worker_is_a_loss_each_time_and_never_counts_as_do
     site.start("poison.yaml", "poison")
     for times in range(1, 4):
         assert site.worker("victim", "--lease", "1").wait(HANG_SECONDS) == 9
-        until(lambda times=times: len(lost_in(site, "poison")) == times)  # type: ignore[misc]
-    assert [one.counted for one in lost_in(site, "poison")] == [True] * 3
-    (waits,) = site.ask("/runs/poison/explain")["waiting"]
-    assert "(attempt 4)" in waits["waits_for"]
+        # On a busy machine a lease may also run out before the work begins.
+        until(lambda times=times: waits_again(site, "poison") > times)  # type: ignore[misc]
+    lost = lost_in(site, "poison")
+    assert all(one.counted for one in lost)
+    assert waits_again(site, "poison") == len(lost) + 1
+
+
+def waits_again(site: Site, run: str) -> int:
+    """The attempt for which its one job waits until a worker comes; 0 while one has it."""
+    (waits,) = site.ask(f"/runs/{run}/explain")["waiting"]
+    found = re.match(r"a worker of pool gpu \(attempt (\d+)\)", waits["waits_for"])
+    return int(found[1]) if found else 0
 
 
 @pytest.mark.parametrize("skew", ["-86400", "86400"])
@@ -345,7 +353,8 @@ def test_a_worker_whose_clock_is_a_day_off_works_like_any_other(site: Site, skew
         assert site.wait(run)["status"] == "completed"
         worker.kill()
         lost = lost_in(site, run)
-        assert site.lines("done.keys").count(f"{run}/1.0") == 1 + len(lost)
+        done = site.lines("done.keys").count(f"{run}/1.0")
+        assert 1 <= done <= 1 + len(lost), "a lost job may not have come to its first line"
         return not lost
 
     assert any(keeps_its_job(lease) for lease in PATIENCE[1:])

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ import pytest
 
 from anabranch.pools.address import read_pool
 from anabranch.pools.dask.backend import DaskBackend
+from free_ports import free_ports
 from hangs import HANG_SECONDS
-from held_ports import HeldPorts
 
 TESTS = Path(__file__).parent.parent
 ENTRY = "pools.deeds"
@@ -44,14 +44,12 @@ _ENVIRONMENT = {
 class DaskCluster:
     """A scheduler and its workers."""
 
-    def __init__(
-        self, folder: Path, ports: HeldPorts, workers: int = 2, tls: tuple[str, ...] = ()
-    ) -> None:
-        """`ports` are two; `tls` are the options of Dask's commands that name certificates."""
+    def __init__(self, folder: Path, workers: int = 2, tls: tuple[str, ...] = ()) -> None:
+        """`tls` are the options of Dask's commands that name certificates."""
         self.folder = folder
         self._tls = tls
         self.names = [f"w{number}" for number in range(1, workers + 1)]
-        self.port, self.pages = ports.numbers
+        self.port, self.pages = free_ports(2)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -214,10 +212,9 @@ def dask_cluster(
     folder: Path, workers: int = 2, tls: tuple[str, ...] = ()
 ) -> Iterator[DaskCluster]:
     pytest.importorskip("distributed")
-    with closing(HeldPorts(2)) as ports:
-        cluster = DaskCluster(folder, ports, workers, tls)
-        try:
-            cluster.heal()
-            yield cluster
-        finally:
-            cluster.close()
+    cluster = DaskCluster(folder, workers, tls)
+    try:
+        cluster.heal()
+        yield cluster
+    finally:
+        cluster.close()

@@ -14,6 +14,7 @@ from anabranch.kernel.values import succeeded
 from anabranch.rates import Rate, read_rates
 from anabranch.settings import Settings, parse
 from anabranch.store.memory.store import MemoryStore
+from anabranch.store.record_ports import NamedRecord
 from anabranch.work.port import Task
 from anabranch.work.rate_limits import RateLimit, RateLimitedPerformer, RateLimits, host_of
 
@@ -122,9 +123,24 @@ def test_it_reaches_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 4_900 <= time.at_ms - began <= 5_200, "500 at a hundred a second"
 
 
-def test_a_damaged_record_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    from anabranch.store.record_ports import NamedRecord
+def test_what_passes_while_the_store_takes_its_time_is_not_made_up_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = VirtualTime(monkeypatch)
 
+    class Slow(MemoryStore):
+        def put_record(self, record: NamedRecord, seen: int = 0) -> bool:
+            written = super().put_record(record, seen)
+            time.at_ms += 1000
+            return written
+
+    limit = RateLimit("pool:gpu", Rate(50_000), Slow(), time.now)
+    for _ in range(3):
+        assert asyncio.run(limit.ready()) == 1, "of the four that were taken"
+        limit.consume(1)
+
+
+def test_a_damaged_record_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     time, store = VirtualTime(monkeypatch), MemoryStore()
     store.put_record(NamedRecord(family="rate", name="kind:http", body=b"{}"))
     asyncio.run(RateLimit("kind:http", Rate(1000), store, time.now).take())

@@ -59,8 +59,10 @@ class RateLimit:
     async def ready(self) -> int:
         """How many may begin now; `consume` says how many did."""
         async with self._taking:
-            if not self._fresh(slack_us=self.rate.interval_us):  # who asks now and then is late
+            slack_us = self.rate.interval_us  # who asks now and then is late
+            if not self._fresh(slack_us):
                 await self._refill()
+                self._fresh(slack_us, keep=1)  # the store may have been slower than the rate is
         now = self._now() * 1000
         return sum(slot <= now for slot in self._slots)
 
@@ -80,10 +82,10 @@ class RateLimit:
                 await self._refill()
             return self._slots.popleft()
 
-    def _fresh(self, slack_us: int = 0) -> bool:
-        """Slots of a rest that is longer than the burst are lost."""
+    def _fresh(self, slack_us: int = 0, keep: int = 0) -> bool:
+        """Slots of a rest that is longer than the burst are lost, all but the last `keep`."""
         oldest = self._now() * 1000 - (self.rate.burst - 1) * self.rate.interval_us - slack_us
-        while self._slots and self._slots[0] < oldest:
+        while len(self._slots) > keep and self._slots[0] < oldest:
             self._slots.popleft()
         return bool(self._slots)
 

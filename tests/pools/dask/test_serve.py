@@ -6,7 +6,7 @@ import json
 import os
 import urllib.request
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ import pytest
 
 from acceptance.log import read_story
 from anabranch.kernel import events as e
+from free_ports import free_ports
 from hangs import HANG_SECONDS
-from held_ports import HeldPorts
 from pools.clusters import TESTS, DaskCluster
 from pools.pool_suite import HEAD, TOOLS, lines_of
 from surfaces.cli.support import Process, Terminal, beginning, until
@@ -58,7 +58,7 @@ class Server:
         self.terminal = Terminal(folder)
         self._pool = f"heavy={url}?queue=40"
         self._stack = stack
-        (self._port,) = stack.enter_context(closing(HeldPorts(1))).numbers
+        (self._port,) = free_ports(1)
         self._api = f"http://127.0.0.1:{self._port}/api/v1"
 
     def run(self) -> Process:

@@ -24,8 +24,8 @@ from typing import Any, TextIO
 
 from anabranch.pools.address import read_pool
 from anabranch.pools.ray.backend import RayBackend
+from free_ports import free_ports
 from hangs import HANG_SECONDS
-from held_ports import HeldPorts
 
 TESTS = Path(__file__).parent.parent.parent
 HEAD, SECOND = "head", "second"
@@ -180,6 +180,7 @@ def _using(run: Path, folder: Path) -> Iterator[RayCluster]:
 
 def _begin(run: Path, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
+    (folder / "ports").write_text(json.dumps(free_ports(2)))
     subprocess.run(
         [sys.executable, "-P", "-m", "pools.ray.cluster", str(run), str(folder)],
         stdin=subprocess.DEVNULL,
@@ -197,13 +198,6 @@ def alone(run: Path) -> Iterator[None]:
     with (run / "ray.tests").open("a") as tests:
         fcntl.flock(tests, fcntl.LOCK_EX)
         yield
-
-
-def hold_ports(folder: Path) -> HeldPorts:
-    """Two that the cluster finds free whenever it starts; Ray listens at every address."""
-    ports = HeldPorts(2, "0.0.0.0")
-    (folder / "ports").write_text(json.dumps(ports.numbers))
-    return ports
 
 
 def keep(run: Path, folder: Path) -> None:
@@ -258,8 +252,6 @@ def _read(path: Path) -> bytes:
 
 
 if __name__ == "__main__":
-    held = hold_ports(Path(sys.argv[2]))
     if os.fork():
         os._exit(0)  # nobody has to wait for the keeper
     keep(Path(sys.argv[1]), Path(sys.argv[2]))
-    held.close()

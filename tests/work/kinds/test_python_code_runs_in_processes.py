@@ -93,6 +93,10 @@ BROKEN = {
     "segfault": ("import ctypes\nctypes.string_at(0)", "ended by SIGSEGV"),
     "kill": ("import os\nos.kill(os.getpid(), 9)", "ended by SIGKILL (out of memory, perhaps)"),
     "descriptors": ("import os\nos.closerange(3, 9999)", "closed the channel"),
+    "slow end": (
+        "import os, time\nos.closerange(3, 9999)\ntime.sleep(0.7)\nos._exit(5)",
+        "ended its process with exit status 5",
+    ),
     "garbage": (
         "import os\nfor n in range(3, 9999):\n try: os.write(n, b'x' * 99)\n except OSError: pass",
         "closed the channel",

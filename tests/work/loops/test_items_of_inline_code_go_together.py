@@ -338,7 +338,7 @@ def test_items_go_in_few_requests(tmp_path: Path) -> None:
 def test_items_that_print_go_together_as_well(tmp_path: Path) -> None:
     seen = crossed(task_spec(tmp_path / "begun"), ["prints"] * 60, tmp_path / "begun")
     assert seen.log == {(n, "stdout"): f"out of {n}\n" for n in range(60)}
-    assert seen.requests < 40
+    assert seen.requests < 60, "not after each item, though each waits until it was read"
 
 
 def test_an_item_behind_one_that_ended_the_loop_does_not_begin(tmp_path: Path) -> None:

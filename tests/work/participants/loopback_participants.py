@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ import anabranch
 from anabranch.app import Engine
 from anabranch.operations.read.dispatches import Dispatch
 from anabranch.settings import Settings
+from free_ports import free_port
 from hangs import HANG_SECONDS
 
 
@@ -182,10 +182,7 @@ def party(**behaviours: Behaviour) -> Iterator[Party]:
 
 def closed_port() -> int:
     """A port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_port()
 
 
 # -- workflows -------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -158,7 +159,7 @@ async def meeting(
     entries = {
         name: {"url": service.url, "headers": {"Authorization": f"Bearer {name}"}} for name in names
     }
-    limits = limits or HttpLimits(kept_seconds=HANG_SECONDS)
+    limits = limits or HttpLimits(kept_seconds=HANG_SECONDS, connect_seconds=HANG_SECONDS)
     asker = Asker(Book({"participants": entries}, limits=limits))
     try:
         yield service, asker
@@ -361,7 +362,9 @@ def test_what_waits_unread_on_a_kept_connection_is_seen_before_the_next_request(
     async def twice() -> Service:
         async with meeting(answer) as (service, ask):
             await ask("d1")
+            participant: Any = ask._book.participant("x")
             exchanges[0].send(response(exchanges[0].named(0)))  # written to the socket at once
+            select.select([participant._kept._socket], [], [], HANG_SECONDS)
             assert (await ask("d2"))["price"] == 1
             return service
 
@@ -523,7 +526,8 @@ def test_connections_that_are_kept_make_room_for_others(monkeypatch: pytest.Monk
 
 def test_a_connection_is_kept_for_a_while_only() -> None:
     async def once() -> None:
-        async with meeting(friendly, limits=HttpLimits(kept_seconds=0.01)) as (service, ask):
+        limits = HttpLimits(kept_seconds=0.01, connect_seconds=HANG_SECONDS)
+        async with meeting(friendly, limits=limits) as (service, ask):
             await ask("d1")
             await service.until(lambda: service.ended == [0])
 

@@ -24,6 +24,7 @@ from anabranch.work.loops.collections.port import NumberedItems
 from anabranch.work.loops.shards import Shards
 from anabranch.work.pipeline.item_calls import call_plan
 from anabranch.work.pipeline.pipeline import Services
+from hangs import HANG_SECONDS
 
 from ..support import run
 from .pipelines import rule, shard_task, spec
@@ -423,7 +424,7 @@ def test_a_cancel_begins_no_further_call_in_the_thread() -> None:
     def hold(n: int) -> int:
         seen.append(n)
         reached.set()
-        go_on.wait(60)
+        go_on.wait(HANG_SECONDS)
         return n
 
     toolbox.add("t", hold)
@@ -434,7 +435,7 @@ def test_a_cancel_begins_no_further_call_in_the_thread() -> None:
         services = Services(performers=toolbox.performers(threads))
         task = shard_task(iteration, Shard(0, 0, 3))
         crossing = asyncio.ensure_future(Shards(services, Items(1, 2, 3)).perform(task))
-        await asyncio.to_thread(reached.wait, 60)
+        await asyncio.to_thread(reached.wait, HANG_SECONDS)
         crossing.cancel()
         await asyncio.wait([crossing])
         assert crossing.cancelled()

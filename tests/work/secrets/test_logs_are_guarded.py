@@ -24,7 +24,7 @@ def test_every_logger_of_the_package_is_guarded() -> None:
         for name in re.findall(r"getLogger\(([^)]+)\)", file.read_text()):
             module = ".".join(("anabranch", *file.relative_to(SOURCE).with_suffix("").parts))
             used.add(module if name == "__name__" else name.strip('"'))
-    assert used - {"name", "record.name"}  # those of the work itself <= set(LOGGERS)
+    assert used - {"name", "record.name"} <= set(LOGGERS)  # those are of the work itself
 
 
 def test_an_engine_keeps_its_secrets_out_of_the_log_and_lets_go_when_it_closes(

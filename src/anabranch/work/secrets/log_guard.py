@@ -13,6 +13,7 @@ LOGGERS = (  # all that the package uses
     *("anabranch.tracing", "anabranch.worker", "anabranch.store", "anabranch.cluster"),
     *("anabranch.node", "anabranch.module", "anabranch.testing", "anabranch.pools"),
     "anabranch.retention",
+    "anabranch.limits",
 )
 
 

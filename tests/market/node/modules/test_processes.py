@@ -15,6 +15,7 @@ import pytest
 
 from anabranch.clock import SystemClock
 from anabranch.store.memory.store import MemoryStore
+from free_ports import free_port
 
 from .support import Hosted, hosted, message, run
 
@@ -22,12 +23,6 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("child_module.py")
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/proc says who listens where")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def child(mode: str = "good", **more: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from anabranch.modules.kit.entries import PORTS
 from anabranch.surfaces.cli.commands.arca import runs, templates
 from anabranch.surfaces.cli.commands.node import arguments
 from anabranch.surfaces.cli.parser import build
+from free_ports import free_port
 
 from ..nodes_in_thread import served_nodes
 from ..support import Done, Here, until
@@ -37,11 +37,6 @@ TEMPLATE = {
 def definition(**more: Any) -> str:
     step = {"step_id": "quote", "target": {"resolve": "task_type", "task_type": "x/y"}, **more}
     return json.dumps({"workflow_id": "quotes", "plan": {"steps": [step]}}, indent=1)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def ok(done: Done) -> str:

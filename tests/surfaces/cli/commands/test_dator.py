@@ -15,10 +15,10 @@ from anabranch.market.node.keys import KeyFolder
 from anabranch.modules.kit.entries import executor_entry
 from anabranch.surfaces.cli.commands.dator.dator import _ACTIONS
 from anabranch.surfaces.cli.parser import build
+from free_ports import free_port
 
 from ..nodes_in_thread import served_nodes
 from ..support import Done, Here, Terminal, beginning, until
-from .test_node import free_port
 
 OFFER: dict[str, Any] = {
     "service_type": "text/summarise",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from anabranch.market.node.orders.machine import STATES
 from anabranch.surfaces.cli.commands.node import arguments
 from anabranch.surfaces.cli.commands.node.node import _ASKED
 from anabranch.surfaces.cli.parser import build
+from free_ports import free_port
 
 from ..nodes_in_thread import served_nodes
 from ..support import Done, Here
@@ -44,11 +44,6 @@ class Pair(NamedTuple):
         done = self.buyer(*words, "--json")
         assert done.code == 0, done
         return done.json
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def make(path: Path, **more: Any) -> NodeFolder:

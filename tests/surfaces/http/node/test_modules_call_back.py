@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from anabranch.market.node.modules import part as modules
 from anabranch.market.node.modules.part import ModulesPart
 from anabranch.market.node.ports import InboundMessage
 from anabranch.surfaces.http.node.server import NodeServer
+from free_ports import free_port
 from hangs import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
@@ -28,9 +28,7 @@ SCRIPT = Path(__file__).parents[3] / "market/node/modules/child_module.py"
 
 
 def folder_with_module(path: Path) -> NodeFolder:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     module = {
         "id": "m",
         "auth-token": "X-M-Auth",

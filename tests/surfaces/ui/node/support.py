@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import html
 import re
-import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine
@@ -27,6 +26,7 @@ from anabranch.market.node.parts import standard_parts
 from anabranch.market.node.ports import NodeContext
 from anabranch.modules.kit.entries import executor_entry
 from anabranch.surfaces.http.node.server import NodeServer
+from free_ports import free_port
 from hangs import HANG_SECONDS
 
 from ..support import eventually
@@ -200,9 +200,7 @@ CHILD = Path(__file__).parents[3] / "market/node/modules/child_module.py"
 
 
 def module_config(name: str, executable: str = sys.executable) -> dict[str, Any]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     return {
         "id": name,
         "auth-token": "X-M-Auth",

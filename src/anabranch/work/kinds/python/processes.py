@@ -31,6 +31,9 @@ from anabranch.work.logs.attempt_log import AttemptLog, PrintTarget, print_targe
 from anabranch.work.time_limit import time_limit
 
 _PROGRAM = str(Path(__file__).with_name("worker.py"))
+#: From the last word of a process to its end: of one that closed the channel, which it does when it
+#: ends, however busy the machine is; and of one that says what makes no sense.
+_ENDING_SECONDS = 10.0
 _FAREWELL_SECONDS = 0.5
 _SMALLEST_LIMIT = 64 * 1024  # the worker's own failures are below that
 
@@ -260,7 +263,8 @@ class _Worker:
         """Why there is no proper reply; afterwards the process is gone."""
         self._fit = False
         try:
-            code = await asyncio.wait_for(self._child.exited(), _FAREWELL_SECONDS)
+            patience = _ENDING_SECONDS if self._channel.ended else _FAREWELL_SECONDS
+            code = await asyncio.wait_for(self._child.exited(), patience)
         except TimeoutError:
             code = CHANNEL_LOST
             await self._child.stop(self._options.grace_seconds)
