@@ -48,7 +48,7 @@ BREAKS: dict[str, Callable[[State], object]] = {
     "lists a member that is gone": lambda st: st.scopes[0].members.update({77: True}),
     "miscounts its live members": lambda st: st.scopes[0].live.update({"c": 5}),
     "tokens are counted as": lambda st: st.phases.update(ready=9),
-    "held tokens are listed": lambda st: st.held.update({1: True}),
+    "held tokens are listed": lambda st: setattr(st, "held", {1: True}),
     "counted as busy": lambda st: setattr(st, "busy", 9),
     "jobs and has": lambda st: setattr(next(iter(st.tokens.values())), "jobs", 4),
     "which is gone": lambda st: setattr(next(iter(st.tokens.values())), "gather", "j99"),

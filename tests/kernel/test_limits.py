@@ -44,7 +44,7 @@ def test_a_run_is_queued_and_begins_when_it_is_admitted() -> None:
     state, events = begun(made, input={"customer": "acme"})
     assert kinds(events) == ["run.started", "run.queued"]
     assert status_of(state) == "queued"
-    assert state.limits == [KeyLimit("invoices[acme]", 3)]
+    assert state.limits == (KeyLimit("invoices[acme]", 3),)
     (why,) = explain(made, state)
     assert "invoices[acme] (3 at once)" in why.waits_for
     assert not why.at_work
@@ -146,7 +146,7 @@ def test_a_child_counts_in_the_place_of_the_run_that_waits_for_it() -> None:
     assert [one.key for one in child.limits] == ["invoices[x]"]
     assert kinds(events) == ["run.started", "run.queued"]
     grandchild, events = begun(made, held=held_by(child))
-    assert grandchild.limits == []
+    assert grandchild.limits == ()
     assert "token.created" in kinds(events)
 
 

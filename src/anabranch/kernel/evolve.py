@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.kernel import events as e
+from anabranch.kernel.empty import EMPTY
 from anabranch.kernel.evolve_gathers import (
     delivered,
     delivery_late,
@@ -105,21 +106,21 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
     state.run = event.run
     state.definition = event.definition
     state.name = event.name
-    state.workload = dict(event.workload)
+    state.workload = dict(event.workload) or EMPTY
     state.started_at = at
     state.parent = event.parent
     state.origin = event.origin
     state.returns = event.returns
     state.trace = event.trace
-    state.sealed = list(event.sealed)
+    state.sealed = tuple(event.sealed)
     state.depth = event.depth
-    state.started_with = dict(event.started_with)
-    state.labels = dict(event.labels)
+    state.started_with = dict(event.started_with) or EMPTY
+    state.labels = dict(event.labels) or EMPTY
     if event.reuse:
         state.reuse = {key: list(answers) for key, answers in event.reuse.items()}
         state.provenance = Provenance()
     state.priority = event.priority
-    state.held_above = list(event.held)
+    state.held_above = tuple(event.held)
     state.scopes[ROOT_SCOPE] = Scope(ROOT_SCOPE)
     if event.deadline:
         state.deadline = event.deadline
@@ -128,7 +129,7 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
 
 def _run_queued(state: State, event: e.RunQueued, at: int) -> None:
     state.queued_for_place = True
-    state.limits = list(event.limits)
+    state.limits = tuple(event.limits)
     state.entry = event.entry
 
 
@@ -169,7 +170,7 @@ def _run_finished(state: State, event: e.RunFinished, at: int) -> None:
     state.status = event.status
     state.problem = event.problem
     state.finished_at = at
-    state.reuse = {}
+    state.reuse = EMPTY
     state.provenance = None
     state.timers.drop("deadline")
     state.timers.drop("abandon")
@@ -178,6 +179,8 @@ def _run_finished(state: State, event: e.RunFinished, at: int) -> None:
 
 
 def _context_patched(state: State, event: e.ContextPatched, at: int) -> None:
+    if not state.ctx:
+        state.ctx = {}
     reduce_all(state.ctx, event.patches)
 
 
@@ -223,9 +226,10 @@ def _shard_closed(state: State, event: e.ShardClosed, at: int) -> None:
 def _gate_opened(state: State, event: e.GateOpened, at: int) -> None:
     token = state.tokens[event.token]
     drop_answered(state, token)
-    state.gates[event.gate] = Gate(
+    gate = Gate(
         event.gate, event.token, token.step, event.ask, list(event.actors), at, event.failed
     )
+    state.gates |= {gate.id: gate}
     enter(state, token, "deciding", at)
 
 

@@ -19,7 +19,7 @@ from anabranch.kernel.values import Answer
 
 def gather_opened(state: State, event: e.GatherOpened, at: int) -> None:
     token = state.tokens[event.token]
-    state.gathers[event.gather] = Gather(
+    gather = Gather(
         id=event.gather,
         kind=event.kind,
         token=event.token,
@@ -30,12 +30,13 @@ def gather_opened(state: State, event: e.GatherOpened, at: int) -> None:
         values=list(event.values),
         opened_at=at,
     )
-    state.joins[event.gather] = JoinRecord(token.step, "open", [], 0, event.kind)
+    state.gathers |= {gather.id: gather}
+    state.joins |= {gather.id: JoinRecord(token.step, "open", [], 0, event.kind)}
     token.gather = event.gather
     if event.kind == "join":
         state.scopes[event.token] = Scope(event.token, gather=event.gather, takes=_takes(event))
     if event.kind == "barrier":
-        state.scopes[token.scope].barriers[token.step] = token.id
+        state.scopes[token.scope].barriers |= {token.step: token.id}
     if event.kind != "fan":
         enter(state, token, "joining", at)
 
@@ -108,7 +109,7 @@ def gather_settled(state: State, event: e.GatherSettled, at: int) -> None:
 
 def _keep_who_answered(state: State, gather: Gather) -> None:
     if who := who_answered(gather):
-        state.answered_by[state.tokens[gather.token].step] = who
+        state.answered_by |= {state.tokens[gather.token].step: who}
 
 
 def _drop_old_joins(state: State) -> None:

@@ -74,9 +74,8 @@ def drop_job(state: State, job_id: str) -> None:
 
 def new_job(state: State, job_id: str, token_id: int, slot: int, at: int) -> Job:
     token = state.tokens[token_id]
-    job = state.jobs[job_id] = Job(
-        id=job_id, token=token_id, slot=slot, step=token.step, attempt=1, since=at
-    )
+    job = Job(id=job_id, token=token_id, slot=slot, step=token.step, attempt=1, since=at)
+    state.jobs |= {job_id: job}
     state.busy += 1
     token.jobs += 1
     if slot >= 0 and token.gather:
@@ -148,7 +147,9 @@ def _wait_begins(state: State, job: Job, event: e.JobParked) -> None:
         job.due = event.until
         state.timers.set(f"wait:{job.id}", event.until)
     if event.wait is not None and event.wait.event:
-        state.waits.setdefault(event.wait.event, {})[job.id] = True
+        if event.wait.event not in state.waits:
+            state.waits |= {event.wait.event: {}}
+        state.waits[event.wait.event][job.id] = True
 
 
 def _wait_ends(state: State, job: Job, wait: Wait) -> None:
@@ -224,7 +225,7 @@ def job_reused(state: State, event: e.JobReused, at: int) -> None:
         state.tokens[event.token].decided = True
     _take(state, event.key)
     if event.settled and (who := _take(state, event.settled).result.get("answered_by")):
-        state.answered_by[state.tokens[event.token].step] = who
+        state.answered_by |= {state.tokens[event.token].step: who}
 
 
 def _take(state: State, key: str) -> Answer:
@@ -282,7 +283,7 @@ def job_discharged(state: State, event: e.JobDischarged, at: int) -> None:
     if event.how == "abandoned":
         state.abandoned += 1
         if state.abandoned <= FAULTS_KEPT:
-            state.left_behind.append((job.step, event.reason))
+            state.left_behind += ((job.step, event.reason),)
     off_worker(state, job)
     state.timers.drop(f"retry:{job.id}")
     tracker = state.loops.get(f"l{job.token}")

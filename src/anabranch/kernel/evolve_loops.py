@@ -29,7 +29,7 @@ MANIFEST = "_manifest"  # in a loop's result: where its results are, when they a
 
 def loop_opened(state: State, event: e.LoopOpened, at: int) -> None:
     token = state.tokens[event.token]
-    tracker = state.loops[event.loop] = Tracker(
+    tracker = Tracker(
         id=event.loop,
         token=event.token,
         mode=event.mode,
@@ -46,7 +46,9 @@ def loop_opened(state: State, event: e.LoopOpened, at: int) -> None:
         side_by_side=event.side_by_side,
     )
     token.loop = event.loop
-    state.looped[event.loop] = LoopRecord(token.step, event.mode, opened_seq=state.seq + 1)
+    state.loops |= {event.loop: tracker}
+    record = LoopRecord(token.step, event.mode, opened_seq=state.seq + 1)
+    state.looped |= {event.loop: record}
     if event.carried is not None:
         _carry(tracker, event.carried)
         note_stars(state, token.step, event.carried.get("redacted", 0))
@@ -59,7 +61,7 @@ def loop_opened(state: State, event: e.LoopOpened, at: int) -> None:
 def note_stars(state: State, step: str, places: int) -> None:
     """What was recorded of this step has stars in so many places."""
     if places:
-        state.redacted[step] = state.redacted.get(step, 0) + places
+        state.redacted |= {step: state.redacted.get(step, 0) + places}
 
 
 def _carry(tracker: Tracker, carried: Mapping[str, Any]) -> None:

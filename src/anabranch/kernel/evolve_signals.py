@@ -9,7 +9,7 @@ from anabranch.kernel.state import PAST_SIGNALS_KEPT, KeptSignal, PastSignal, St
 
 
 def signal_received(state: State, event: e.SignalReceived, at: int) -> None:
-    state.signals[event.signal] = KeptSignal(
+    kept = KeptSignal(
         event.signal,
         event.name,
         event.payload,
@@ -19,6 +19,7 @@ def signal_received(state: State, event: e.SignalReceived, at: int) -> None:
         event.digest,
         event.size,
     )
+    state.signals |= {kept.id: kept}
     if event.expires:
         state.timers.set(f"signal:{event.signal}", event.expires)
 
@@ -48,7 +49,8 @@ def _let_go(
     kept = state.signals.pop(signal)
     if kept.expires:
         state.timers.drop(f"signal:{signal}")
-    past = state.past_signals[signal] = PastSignal(kept.name, kept.digest, how, kept.at, at)
+    past = PastSignal(kept.name, kept.digest, how, kept.at, at)
+    state.past_signals |= {signal: past}
     if len(state.past_signals) > PAST_SIGNALS_KEPT:
         del state.past_signals[next(iter(state.past_signals))]
     return past

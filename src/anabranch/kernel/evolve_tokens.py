@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from sys import intern
+
 from anabranch.kernel import events as e
+from anabranch.kernel.empty import EMPTY
 from anabranch.kernel.evolve_gathers import drop_empty
 from anabranch.kernel.evolve_jobs import drop_answered, enter
 from anabranch.kernel.evolve_loops import loop_gone
@@ -30,8 +33,8 @@ def token_created(state: State, event: e.TokenCreated, at: int) -> None:
         scope=event.scope,
         ordinal=tally.runs,
         via=event.via,
-        args=event.args,
-        payload=event.payload,
+        args=event.args or EMPTY,
+        payload=event.payload or EMPTY,
         since=at,
         wake=event.wake,
     )
@@ -54,16 +57,16 @@ def _drop_statuses(tally: StepTally) -> None:
     """Every now and then, so that it costs nothing to speak of per run of the step."""
     for status in tally.statuses[:-STATUSES_KEPT]:
         if status in ENDINGS:  # the others are counted when they end
-            tally.earlier[status] = tally.earlier.get(status, 0) + 1
+            tally.earlier |= {status: tally.earlier.get(status, 0) + 1}
     tally.dropped += len(tally.statuses) - STATUSES_KEPT
     del tally.statuses[:-STATUSES_KEPT]
 
 
 def token_held(state: State, event: e.TokenHeld, at: int) -> None:
     token = state.tokens[event.token]
-    token.reason = event.reason
+    token.reason = intern(event.reason)  # every run that is held there has the same words
     enter(state, token, "held", at)
-    state.held[token.id] = True
+    state.held |= {token.id: True}
 
 
 def token_admitted(state: State, event: e.TokenAdmitted, at: int) -> None:
@@ -75,7 +78,7 @@ def token_admitted(state: State, event: e.TokenAdmitted, at: int) -> None:
 
 def token_queued(state: State, event: e.TokenQueued, at: int) -> None:
     enter(state, state.tokens[event.token], "queued", at)
-    state.queued[event.token] = True
+    state.queued |= {event.token: True}
 
 
 def token_slept(state: State, event: e.TokenSlept, at: int) -> None:
@@ -107,7 +110,7 @@ def token_retrying(state: State, event: e.TokenRetrying, at: int) -> None:
     drop_answered(state, token)
     if token.gather:
         gather = state.gathers.pop(token.gather)
-        token.asked = gather.values or gather.labels
+        token.asked = tuple(gather.values or gather.labels)
         token.gather = ""
     if token.until:
         token.until = 0
@@ -127,7 +130,7 @@ def token_answered(state: State, event: e.TokenAnswered, at: int) -> None:
 def task_judged(state: State, event: e.TaskJudged, at: int) -> None:
     token = state.tokens[event.token]
     token.decided = event.fulfilled or event.goes_on
-    state.judged[token.step] = Judgement(
+    judgement = Judgement(
         token.id,
         event.fulfilled,
         event.policy,
@@ -137,6 +140,7 @@ def task_judged(state: State, event: e.TaskJudged, at: int) -> None:
         at,
         event.override,
     )
+    state.judged |= {token.step: judgement}
 
 
 def token_released(state: State, event: e.TokenReleased, at: int) -> None:
@@ -164,14 +168,16 @@ def token_finished(state: State, event: e.TokenFinished, at: int) -> None:
     token = state.tokens[event.token]
     drop_answered(state, token)
     state.phases[token.phase] -= 1
-    state.held.pop(token.id, None)
-    state.queued.pop(token.id, None)
+    if state.held:
+        state.held.pop(token.id, None)
+    if state.queued:
+        state.queued.pop(token.id, None)
     del state.tokens[event.token]
     tally = state.steps[token.step]
     if token.ordinal >= tally.dropped:
         tally.statuses[token.ordinal - tally.dropped] = event.ending
     else:
-        tally.earlier[event.ending] = tally.earlier.get(event.ending, 0) + 1
+        tally.earlier |= {event.ending: tally.earlier.get(event.ending, 0) + 1}
     if event.ending == "done" and event.outcome != "ok":
         tally.outcome = event.outcome
         tally.by_error = token.answer.by_error if token.answer is not None else ""
@@ -198,7 +204,7 @@ def token_finished(state: State, event: e.TokenFinished, at: int) -> None:
     if token.phase == "sleeping":
         state.timers.drop(f"wake:{token.id}")
     if event.handed:
-        state.final_args.update(event.handed)
+        state.final_args |= dict(event.handed)
     _keep_result(state, token, event)
     _count(state, token, event)
     if event.fault is not None:
@@ -210,13 +216,13 @@ def _keep_result(state: State, token: Token, event: e.TokenFinished) -> None:
     if event.end == "killed" and not (state.ending and token.fanin is not None):
         return  # whatever a killed one came to stays unseen; what a loop had done stays known
     if event.ending == "done" or result is not None:
-        state.results[token.step] = result
+        state.results |= {token.step: result}
     if token.via == "final":
         state.final_ending = event.ending
         state.final_result = result
     elif event.end in ("leaf", "no_match"):
         state.ends.pop(token.step, None)
-        state.ends[token.step] = result
+        state.ends |= {token.step: result}
 
 
 def _count(state: State, token: Token, event: e.TokenFinished) -> None:
@@ -289,8 +295,8 @@ def _keep_fault(state: State, token: Token, event: e.TokenFinished, fault: Fault
     if event.end == "killed" or event.ending not in ("failed", "aborted"):
         return
     if len(state.faults) < FAULTS_KEPT:
-        state.fault_sources[len(state.faults)] = (token.id, token.parent, token.scope)
-        state.faults.append((token.step, fault))
+        state.fault_sources |= {len(state.faults): (token.id, token.parent, token.scope)}
+        state.faults += ((token.step, fault),)
     if token.via == "final":
         state.final_fault = fault
     elif event.ending == "failed":

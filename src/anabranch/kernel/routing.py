@@ -14,30 +14,32 @@ import msgspec
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.port import Expression
+from anabranch.kernel.empty import EMPTY
 from anabranch.kernel.state import State, Token
 from anabranch.kernel.value_access import INLINE, ValueAccess
 from anabranch.kernel.values import Fault
 from anabranch.net.net import Arc, Branch
 
-NO_ARGS: Mapping[str, Any] = {}
+NO_ARGS: Mapping[str, Any] = EMPTY
 
 
 def names_of_run(state: State) -> dict[str, Any]:
-    """What everything in a run can see. Values are not copied."""
+    """What everything in a run can see. Values are not copied, and expressions and work meet plain
+    dicts only: `EMPTY` stays in the state."""
     return {
         "run": state.run,
-        "workload": state.workload,
-        "ctx": state.ctx,
-        "results": state.results,
-        "labels": state.labels,
-        "answered_by": state.answered_by,
+        "workload": state.workload or {},
+        "ctx": state.ctx or {},
+        "results": state.results or {},
+        "labels": state.labels or {},
+        "answered_by": state.answered_by or {},
     }
 
 
 def names_for(state: State, token: Token, values: ValueAccess = INLINE) -> dict[str, Any]:
     """What a guard or an arc of this token can see. Values are not copied."""
     names = names_of_run(state)
-    names["args"], names["payload"] = token.args, token.payload
+    names["args"], names["payload"] = token.args or {}, token.payload or {}
     if values.lazy or state.sealed:  # seldom
         names["workload"] = _Unread(state, values) if state.sealed else values.view(state.workload)
         for key in ("ctx", "args", "payload", "results"):

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.kernel.empty import EMPTY
 from anabranch.kernel.provenance import Provenance
 from anabranch.kernel.tracker import Tracker
 from anabranch.kernel.values import Answer, Ending, Fault, KeyLimit, Wait
@@ -45,7 +46,7 @@ class Token(msgspec.Struct, gc=False):
     jobs: int = 0  # its jobs that are not over
     attempt: int = 0  # the last attempt of its one job
     round: int = 0  # of a fan that asked everybody again: how often,
-    asked: list[Any] = []  # and whom the last time
+    asked: tuple[Any, ...] = ()  # and whom the last time
     admitted: bool = False
     decided: bool = False
     answers_itself: bool = False  # the decision is its answer: there was no work
@@ -163,8 +164,8 @@ class Scope(msgspec.Struct, gc=False):
     live: dict[str, int] = {}  # step → how many unfinished members stand there
     members: dict[int, bool] = {}
     gather: str = ""
-    takes: dict[str, list[str]] = {}  # what its join has slots for: step → outcomes
-    barriers: dict[str, int] = {}  # step → the token that gathers there
+    takes: dict[str, list[str]] = EMPTY  # what its join has slots for: step → outcomes
+    barriers: dict[str, int] = EMPTY  # step → the token that gathers there
     closed: bool = False
 
 
@@ -221,7 +222,7 @@ class Timers(msgspec.Struct, dict=True):
     """What is due when. `due` is the truth, in the order in which timers were set; a heap beside it
     only finds the earliest fast. Of one instant, timers of a kind come in that order."""
 
-    due: dict[str, int] = {}
+    due: dict[str, int] = EMPTY
 
     @property
     def _heap(self) -> list[_Entry]:
@@ -240,7 +241,7 @@ class Timers(msgspec.Struct, dict=True):
     def set(self, key: str, at: int) -> None:
         heap = self._heap
         self.due.pop(key, None)  # whoever is set again comes behind those that were set before
-        self.due[key] = at
+        self.due |= {key: at}
         heapq.heappush(heap, self._entry(key, at))
         if len(heap) > 64 + 4 * len(self.due):
             del self.__dict__["heap"]  # mostly dropped ones by now: build it anew
@@ -278,7 +279,7 @@ class StepTally(msgspec.Struct, gc=False):
     #: Of the last runs, in creation order; the phase word while unfinished.
     statuses: list[str] = []
     dropped: int = 0  # how many came before those
-    earlier: dict[str, int] = {}  # of these, the ones that have ended, by how
+    earlier: dict[str, int] = EMPTY  # of these, the ones that have ended, by how
     outcome: str = ""  # what the last one that was done came to, in the words of its work
     by_error: str = ""  # the error that this outcome, or a skip, comes from, where one did
 
@@ -334,32 +335,32 @@ class State(msgspec.Struct, gc=False):
     deadline: int = 0
     parent: str | None = None
     origin: str | None = None
-    labels: dict[str, str] = {}
-    workload: dict[str, Any] = {}
-    ctx: dict[str, Any] = {}
-    results: dict[str, Any] = {}  # step → its last result
-    reuse: dict[str, list[Answer]] = {}
+    labels: dict[str, str] = EMPTY
+    workload: dict[str, Any] = EMPTY
+    ctx: dict[str, Any] = EMPTY
+    results: dict[str, Any] = EMPTY  # step → its last result
+    reuse: dict[str, list[Answer]] = EMPTY
     tokens: dict[int, Token] = {}
-    jobs: dict[str, Job] = {}
-    gathers: dict[str, Gather] = {}
+    jobs: dict[str, Job] = EMPTY
+    gathers: dict[str, Gather] = EMPTY
     scopes: dict[int, Scope] = {}
-    gates: dict[str, Gate] = {}
-    held: dict[int, bool] = {}  # the tokens at an admission gate
-    queued: dict[int, bool] = {}  # the tokens for which there is no room yet
+    gates: dict[str, Gate] = EMPTY
+    held: dict[int, bool] = EMPTY  # the tokens at an admission gate
+    queued: dict[int, bool] = EMPTY  # the tokens for which there is no room yet
     phases: dict[str, int] = {}  # phase → how many tokens are in it
     busy: int = 0  # jobs that are not parked
     timers: Timers = msgspec.field(default_factory=Timers)
     steps: dict[str, StepTally] = {}
-    joins: dict[str, JoinRecord] = {}
-    loops: dict[str, Tracker] = {}
-    looped: dict[str, LoopRecord] = {}
+    joins: dict[str, JoinRecord] = EMPTY
+    loops: dict[str, Tracker] = EMPTY
+    looped: dict[str, LoopRecord] = EMPTY
     counts: Counts = msgspec.field(default_factory=Counts)
     next_token: int = 1
     paused: bool = False
     paused_at: int = 0
     pause_reason: str = ""
     paused_gate: str = ""  # the gate for which the engine paused the run
-    judged: dict[str, Judgement] = {}  # step → what was said about its task
+    judged: dict[str, Judgement] = EMPTY  # step → what was said about its task
     ending: str = ""  # the status a winding-down run will finish with
     ending_at: int = 0
     ending_reason: str = ""
@@ -368,34 +369,34 @@ class State(msgspec.Struct, gc=False):
     final_fault: Fault | None = None
     status: str = ""  # set once, when finished
     problem: Fault | None = None
-    faults: list[tuple[str, Fault]] = []  # the first few failures and aborts: (step, why)
+    faults: tuple[tuple[str, Fault], ...] = ()  # the first few failures and aborts: (step, why)
     #: Where they come from, by their place in `faults`: (token, its parent, its scope).
-    fault_sources: dict[int, tuple[int, int, int]] = {}
+    fault_sources: dict[int, tuple[int, int, int]] = EMPTY
     failure: Fault | None = None  # why the first step run failed
     unhandled: Fault | None = None  # why the first one failed that no route followed
-    ends: dict[str, Any] = {}  # leaf step → result, for the result of the run
+    ends: dict[str, Any] = EMPTY  # leaf step → result, for the result of the run
     final_result: Any = None
     returns: str = ""  # of a child: the step whose result it answers with
     trace: str = ""  # the span of whoever began it
-    sealed: list[str] = []  # keys of the workload in which marks stand for secrets
-    redacted: dict[str, int] = {}  # step → places in its answers with stars for a secret
+    sealed: tuple[str, ...] = ()  # keys of the workload in which marks stand for secrets
+    redacted: dict[str, int] = EMPTY  # step → places in its answers with stars for a secret
     joins_settled: int = 0  # of those in `joins`
     joins_dropped: int = 0  # settled long ago, and in `joins` no more
     provenance: Provenance | None = None  # of a run that has something to reuse
     depth: int = 0  # of a child: how many runs above it began one another
-    answered_by: dict[str, str] = {}  # step → whose answer its fan chose, where it is one's
+    answered_by: dict[str, str] = EMPTY  # step → whose answer its fan chose, where it is one's
     abandoned: int = 0  # jobs that did not stop when they were told to,
-    left_behind: list[tuple[str, str]] = []  # and the first few of them: (step, why)
-    started_with: dict[str, str] = {}  # parts of the engine that began it
-    final_args: dict[str, Any] = {}  # what arcs to the final step hand on
-    signals: dict[str, KeptSignal] = {}  # by id, in the order in which they came
-    past_signals: dict[str, PastSignal] = {}  # the last ones that are kept no more
+    left_behind: tuple[tuple[str, str], ...] = ()  # and the first few of them: (step, why)
+    started_with: dict[str, str] = EMPTY  # parts of the engine that began it
+    final_args: dict[str, Any] = EMPTY  # what arcs to the final step hand on
+    signals: dict[str, KeptSignal] = EMPTY  # by id, in the order in which they came
+    past_signals: dict[str, PastSignal] = EMPTY  # the last ones that are kept no more
     priority: int = 0
-    limits: list[KeyLimit] = []  # that it has places under, or waits for
+    limits: tuple[KeyLimit, ...] = ()  # that it has places under, or waits for
     queued_for_place: bool = False  # it is recorded, and not admitted yet
     entry: str = ""  # of a run that waits: the step it will begin at, if not that of the net
-    held_above: list[str] = []  # keys of limits whose places the runs above a child have
-    waits: dict[str, dict[str, bool]] = {}  # signal name → the jobs that wait, the longest first
+    held_above: tuple[str, ...] = ()  # keys of limits whose places the runs above a child have
+    waits: dict[str, dict[str, bool]] = EMPTY  # signal name → the jobs that wait, the longest first
 
     @property
     def finished(self) -> bool:

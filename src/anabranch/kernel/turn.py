@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.kernel.empty import EMPTY
 from anabranch.kernel.events import Event, TokenCreated
 from anabranch.kernel.evolve import evolve
 from anabranch.kernel.state import State
@@ -92,6 +93,6 @@ class Turn(msgspec.Struct, gc=False):
         wake: int = 0,
     ) -> None:
         """A token at this step, which goes as far as it can."""
-        token = self.state.next_token
-        self.emit(TokenCreated(token, step, parent, scope, via, args or {}, payload or {}, wake))
+        token, given, carried = self.state.next_token, args or EMPTY, payload or EMPTY
+        self.emit(TokenCreated(token, step, parent, scope, via, given, carried, wake))
         self.agenda.append(Activate(token))

@@ -347,7 +347,10 @@ class Core:
             events = step(live.net, live.state, stimulus, now, self._access(live, stimulus))
         if not events:
             return
-        live.fresh.extend(events)
+        if live.fresh:
+            live.fresh.extend(events)
+        else:
+            live.fresh = events
         self._touched[live.state.run] = live
         self.reactions.follow(live, events)
 
@@ -426,7 +429,7 @@ class Core:
 
     def _seal_run(self, live: LiveRun, now: int) -> tuple[Commit, DurableEvents]:
         state, events = live.state, live.fresh
-        live.fresh = []
+        live.fresh = ()
         status, finished = status_of(state), bool(state.status)
         problems = state.counts.problems + state.counts.tolerated
         # A run that moves and has no problem has no reason either, and is not looked at.

@@ -8,6 +8,7 @@ import msgspec
 
 from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
+from anabranch.kernel.empty import EMPTY
 from anabranch.kernel.replay import replay
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
@@ -29,8 +30,8 @@ class LiveRun(msgspec.Struct, gc=False):
     idle_since: int = 0
     holds_refs: bool = False  # some result of it is too large to travel
     sealed: Sealed = msgspec.field(default_factory=Sealed)
-    fresh: list[e.Event] = []  # recorded in this turn, not yet sealed
-    at_work: dict[str, tuple[JobCounters, int]] = {}  # job → kind, since when
+    fresh: list[e.Event] | tuple[()] = ()  # recorded in this turn, not yet sealed
+    at_work: dict[str, tuple[JobCounters, int]] = EMPTY  # job → kind, since when
 
 
 def load_state(snapshot: StateSnapshot | None, tail: Sequence[Record], run: str) -> State:

@@ -150,7 +150,7 @@ def test_who_answered_a_fan_before() -> None:
     pair = pooled()
     pair.run.done("first")
     job = pair.lease("far").id
-    pair.run.state.answered_by["first"] = "ada"
+    pair.run.state.answered_by = {"first": "ada"}
     assert pair.same(job).names["answered_by"] == {"first": "ada"}
 
 
@@ -257,7 +257,7 @@ def test_secrets_of_a_server_that_does_not_say_in_which_keys_they_are() -> None:
     pair = sealed(sealed=Sealed({MARK: "sesame"}))
     job = pair.lease("far").id
     live = LiveRun(pair.run.net, pair.run.state, sealed=Sealed({MARK: "sesame"}))
-    claimed = msgspec.structs.replace(to_wire(live, job, pair.payloads.get), sealed_keys=[])
+    claimed = msgspec.structs.replace(to_wire(live, job, pair.payloads.get), sealed_keys=())
     older = {name: shared_names(live)[name] for name in ("workload", "ctx", "results", "labels")}
     task = from_wire(claimed, older, pair.run.net, pair.payloads.get)
     assert task.inputs == {"pw": "sesame"}

@@ -59,7 +59,7 @@ class JobDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     tries: int = 1
     postponed: int = 0
     postponed_ms: int = 0
-    sealed_keys: list[str] = []  # the keys of the input that hold the mark of a secret
+    sealed_keys: tuple[str, ...] = ()  # the keys of the input that hold the mark of a secret
 
 
 def describe_job(live: LiveRun, job: Job, work: Work, *, traces: bool = False) -> JobDescription:
@@ -217,8 +217,8 @@ def _after_earlier_executions(task: Task, job: JobDescription, fetch: Fetch) -> 
 
 def names_of_job(job: JobDescription, shared: Mapping[str, Any]) -> dict[str, Any]:
     names = {**shared, "run": job.run}
-    names["args"] = job.args if job.args is not None else {}
-    names["payload"] = job.payload if job.payload is not None else {}
+    names["args"] = job.args or {}
+    names["payload"] = job.payload or {}
     if job.has_slot:
         names["slot"] = job.slot
     return names

@@ -131,7 +131,7 @@ class EngineMetrics:
             )
             if len(self._kinds) < SERIES_MAX:  # the jobs of a pool may be of any kind
                 self._kinds[name] = kind
-        live.at_work[event.job] = kind, state.updated_at
+        live.at_work |= {event.job: (kind, state.updated_at)}
         kind.started[0] += 1
         if event.attempt > 1:
             kind.again[0] += 1

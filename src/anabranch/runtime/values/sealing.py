@@ -21,6 +21,7 @@ import msgspec
 
 from anabranch.errors import DamagedRun, ExpressionError, InputError
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.empty import EMPTY
 from anabranch.net.net import Net
 from anabranch.store.ports import Batch
 from anabranch.work.secrets.redaction import STARS, Redactor, given_to_work
@@ -35,7 +36,7 @@ Said = s.JobReport | s.JobPark | s.JobProgress | s.JobLose
 class Sealed(msgspec.Struct, gc=False):
     """The secrets of one run in memory: by the key of the payload they belong to, or by mark."""
 
-    values: Mapping[str, Any] = {}
+    values: Mapping[str, Any] = EMPTY
     unwritten: bool = False  # its store does not have them yet
 
     @property
@@ -195,7 +196,7 @@ def checked_marks(marks: Input | None) -> Input | None:
 
 def split(net: Net, given: Input, marks: Input | None = None) -> tuple[Input, Sealed]:
     """The input that may be recorded, and what is sealed."""
-    sealed = dict(marks or {})
+    sealed = dict(marks or {}) or EMPTY
     if not net.sealed:
         return given, Sealed(sealed, unwritten=bool(sealed))
     kept = {

@@ -141,7 +141,7 @@ class _Reader:
 
 
 def test_templates_are_rendered_again_with_stars_for_secrets() -> None:
-    state = State(run="r", workload={"user": "ann", "password": {"mark": 1}}, sealed=["password"])
+    state = State(run="r", workload={"user": "ann", "password": {"mark": 1}}, sealed=("password",))
     token = Token(1, "a", 0, 0, 0, "entry", {}, {}, 0)
     names = _names(_Reader, state, token, Job("1.0", 1, -1, "a", 1, 0))  # type: ignore[arg-type]
     assert dict(names["workload"]) == {"user": "ann", "password": STARS}

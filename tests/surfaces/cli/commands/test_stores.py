@@ -159,7 +159,7 @@ def test_a_snapshot_that_tells_another_story_than_the_log_is_found(here: Here) -
     """It decodes, and nothing but the log says that it is wrong."""
     with closing(SqliteStore(here.store)) as store:
         state = load_state(*store.read_many(["bad"])["bad"], "bad")
-    state.ctx["approved"] = True
+    state.ctx |= {"approved": True}
     with closing(sqlite3.connect(here.store)) as db, db:
         db.execute("INSERT INTO snapshots VALUES ('bad', ?, ?)", (state.seq, encode_state(state)))
     (problem,) = here.run("store", "check", "--json").json["problems"]

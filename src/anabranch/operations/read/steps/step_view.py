@@ -202,7 +202,7 @@ def _state_at(store: Store, run: str, seq: int) -> State:
 
 def _names(read: Reader, state: State, token: Token, job: Job) -> dict[str, Any]:
     """What its templates saw, with stars for what nobody may see."""
-    names = names_of_run(state) | {"args": token.args, "payload": token.payload}
+    names = names_of_run(state) | {"args": token.args or {}, "payload": token.payload or {}}
     names["workload"] = {
         key: STARS if key in state.sealed else value for key, value in state.workload.items()
     }

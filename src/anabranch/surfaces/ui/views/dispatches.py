@@ -17,6 +17,7 @@ from aiohttp import web
 
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.privacy import public
+from anabranch.kernel.routing import names_of_run
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.read.dispatches import Dispatch, by_step
@@ -158,10 +159,7 @@ def _sent(by: ReadHandle, net: Net, state: State, step: str) -> tuple[Mapping[st
     work = net.steps[step].work
     if work is None or work.inputs is None:
         return {}, ""
-    names = {
-        "run": state.run, "workload": state.workload, "ctx": state.ctx, "args": {}, "payload": {},
-        "labels": state.labels, "slot": "",
-    }  # fmt: skip
+    names = names_of_run(state) | {"args": {}, "payload": {}, "slot": ""}
     try:
         results = {name: resolve(value, by.store.payload) for name, value in state.results.items()}
         facts = work.inputs.evaluate({**names, "results": results})
