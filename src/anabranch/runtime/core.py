@@ -46,6 +46,7 @@ from anabranch.runtime.values.payloads import Light, brings_ref
 from anabranch.runtime.values.read_rights import ReadRights, before
 from anabranch.runtime.values.sealing import Sealed, opened
 from anabranch.runtime.values.stored_values import READ_BYTES_MAX, RunValues, StoredValues
+from anabranch.store.access_ports import RequestRecord
 from anabranch.store.damage import require_end, require_sound
 from anabranch.store.ports import Batch, Commit, Head, Record, StateSnapshot, Store
 
@@ -153,9 +154,15 @@ class Core:
         last = [self._inbox.pop() for _ in range(count)]
         self._recovered.extend(reversed(last))
 
-    def open_run(self, run: str, net: Net, sealed: Sealed | None = None) -> None:
+    def open_run(
+        self,
+        run: str,
+        net: Net,
+        sealed: Sealed | None = None,
+        request: RequestRecord | None = None,
+    ) -> None:
         """A run that does not exist yet; its `Start` follows."""
-        self.live[run] = LiveRun(net, State(), sealed=sealed or Sealed())
+        self.live[run] = LiveRun(net, State(), sealed=sealed or Sealed(), request=request)
 
     def open_stored(self, run: str, definition: str, sealed_as: str = "", message: int = 0) -> None:
         """The same for a run that another server was asked for: its definition is in the store, and
@@ -393,6 +400,9 @@ class Core:
             over = commit.head.finished
             if live.sealed.values:
                 live.sealed.keep(batch, run, over=over)
+            if live.request is not None:
+                batch.requests.append(live.request)
+                live.request = None
             self.reactions.effects.append(published)
             live.log_bytes += len(commit.events)
             if reason := self._run_limits.passed(live):

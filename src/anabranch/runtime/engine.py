@@ -427,17 +427,17 @@ class EngineLoop:
     async def start(
         self, definition: Definition, net: Net, start: s.Start | None = None, **given: Any
     ) -> str:
-        """Begin a run; returns its id once it is durable. `given` are the fields of `Start`."""
+        """Begin a run; returns its id once it is durable. `given` are the fields of `Start`, and
+        what the `request` leaves, for the first commit of the run, if this engine writes that."""
         if self.member is not None and self.trouble is not None:
             raise self.trouble  # before the store is asked for anything
-        chosen = given.pop("run", None)
+        chosen, request = given.pop("run", None), given.pop("request", None)
         run = self.new_run_id() if chosen is None else checked_run_id(chosen)
         if self.nets.known(net.fingerprint) is None:
             first_seen = definition.created_at or self.clock.now()
             self.nets.put(msgspec.structs.replace(definition, created_at=first_seen), net)
         fresh = chosen is None and (self.member is None or self.member.would_own_root(run))
-        # The store knows of no id that was just drawn.
-        if run in self._core.live if fresh else self.known(run):
+        if run in self._core.live if fresh else self.known(run):  # no store knows an id just drawn
             raise run_exists(run)
         shown, sealed = split(net, given.pop("input", None) or {}, given.pop("marks", None))
         given.setdefault("sealed", sealed_keys(shown, sealed.marks))
@@ -450,7 +450,7 @@ class EngineLoop:
             _require_root(begin)
             await self.member.remote.start(definition.fingerprint, begin, sealed)
             return run
-        self._core.open_run(run, net, sealed)
+        self._core.open_run(run, net, sealed, request)
         try:
             await self.send(run, begin)
         except AnabranchError as error:

@@ -63,6 +63,14 @@ class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True):
     answer: bytes | None = None
 
 
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request that begins a run leaves beside the run, in the commit that begins it: its
+    line in the audit trail, and the answer under its key."""
+
+    audit: AuditEntry | None = None
+    kept: KeptAnswer | None = None
+
+
 class Access(Protocol):
     def together(self, *, wipe: bool = False) -> AbstractContextManager[None]:
         """The writes below that this thread makes in the block are one: durable at its end, or, if
@@ -87,6 +95,9 @@ class Access(Protocol):
         """Write these durably, in their order, all of them or none."""
 
     def audit(self, wanted: AuditFilter) -> list[AuditEntry]: ...
+
+    def kept_answer(self, actor: str, key: str, now: int) -> KeptAnswer | None:
+        """What stands under this key and is not over at `now`."""
 
     def claim_key(self, claim: KeptAnswer, now: int) -> KeptAnswer | None:
         """Take this key (None), or get what stands there and is not over at `now`."""

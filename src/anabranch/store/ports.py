@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from anabranch.store.access_ports import Access
+from anabranch.store.access_ports import Access, RequestRecord
 from anabranch.store.admission_ports import Admissions
 from anabranch.store.catalog_ports import CatalogStore
 from anabranch.store.cluster_ports import Cluster
@@ -142,6 +142,9 @@ class Batch(msgspec.Struct, kw_only=True):
     sealed: dict[str, dict[str, bytes]] = {}
     unsealed: list[str] = []
     streams: list[StreamCommit] = []  # of a node; at most one for each stream
+    #: Of runs that begin. An answer replaces what stands under its key: whoever hands it in knows
+    #: that no other request has the key.
+    requests: list[RequestRecord] = []
 
 
 class Forgotten(msgspec.Struct, frozen=True):

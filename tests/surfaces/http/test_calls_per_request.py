@@ -110,7 +110,7 @@ def fewest(store: Path, way: Callable[[Client], Callable[[int], None]]) -> Count
     return min(run(counted()), key=Counter.total)
 
 
-@pytest.mark.parametrize(("way", "most"), [(looks, 159), (starts, 682)])
+@pytest.mark.parametrize(("way", "most"), [(looks, 159), (starts, 652)])
 def test_a_request_takes_no_more_calls_than_it_did(
     way: Callable[[Client], Callable[[int], None]], most: int, tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ from anabranch.operations.read.task_events import with_tasks
 from anabranch.operations.runs.earlier_decision import decision_refusals
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
+from anabranch.store.access_ports import RequestRecord
 from anabranch.store.ports import Definition, Store
 from anabranch.work.values.json_values import require_json
 
@@ -81,8 +82,10 @@ class Verbs:
         allow_extra_input: bool = False,
         priority: int | None = None,
         held: tuple[str, ...] = (),
+        request: RequestRecord | None = None,
     ) -> str:
-        """Begin a run of this definition; returns its id once that is durable."""
+        """Begin a run of this definition; returns its id once that is durable. Its first commit
+        writes `request`, too, if this engine makes that: on a shared store another may."""
         prepared = source if isinstance(source, Prepared) else await self._prepared(source, rules)
         self.preflight.require(prepared.net)
         given = _checked_input(input)
@@ -104,6 +107,7 @@ class Verbs:
             started_with=await self.preflight.started_with(prepared.net, given),
             priority=_checked_priority(priority),
             held=held,
+            request=request,
         )
 
     async def _begun(

@@ -7,7 +7,13 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter, KeptAnswer
+from anabranch.store.access_ports import (
+    AccessToken,
+    AuditEntry,
+    AuditFilter,
+    KeptAnswer,
+    RequestRecord,
+)
 from anabranch.store.checks import token_exists
 from anabranch.store.memory.part import MemoryPart
 
@@ -72,6 +78,11 @@ class MemoryAccess(MemoryPart):
             newest = [self._audit[number] for number in sorted(self._audit, reverse=True)]
         return [entry for entry in newest if _fits(entry, wanted)][: max(wanted.limit, 0)]
 
+    def kept_answer(self, actor: str, key: str, now: int) -> KeptAnswer | None:
+        with self._open():
+            known = self._kept.get((actor, key))
+            return known if known is not None and known.expires_at > now else None
+
     def claim_key(self, claim: KeptAnswer, now: int) -> KeptAnswer | None:
         with self._open():
             known = self._kept.get((claim.actor, claim.key))
@@ -107,6 +118,10 @@ class MemoryAccess(MemoryPart):
             for number in old[:limit]:
                 del self._audit[number]
             return len(over[:limit]) + len(old[:limit])
+
+    def _write_requests(self, requests: Sequence[RequestRecord]) -> None:
+        self.add_audit([one.audit for one in requests if one.audit is not None])
+        self._kept |= {(one.kept.actor, one.kept.key): one.kept for one in requests if one.kept}
 
     def _holds_key(self, claim: KeptAnswer) -> bool:
         known = self._kept.get((claim.actor, claim.key))

@@ -99,6 +99,7 @@ class MemoryStore(
             for run in batch.unsealed:
                 self._sealed.pop(run, None)
             self.node_streams.apply(batch.streams)
+            self._write_requests(batch.requests)
 
     def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
         with self._open():

@@ -17,7 +17,7 @@ from anabranch.store.ports import Batch
 from anabranch.store.postgres.cluster import PostgresCluster
 from anabranch.store.postgres.connections import Plain
 from anabranch.store.postgres.one_statement import Part
-from anabranch.store.relational.commits import MOVED, Fold
+from anabranch.store.relational.commits import MOVED, Fold, request_rows
 from anabranch.store.relational.connection import Row
 
 _RUN = MOVED.index("run")
@@ -95,11 +95,13 @@ def _beside_runs(batch: Batch) -> tuple[Sized, ...]:
         batch.unsealed,
         batch.messages,
         batch.holds,
+        batch.requests,
     )
 
 
 def _parts_beside_runs(batch: Batch, cluster: PostgresCluster) -> list[Part]:
     kept = {run: kept for run, kept in batch.sealed.items() if run not in batch.unsealed}
+    audited, answered = request_rows(batch)
     return [
         Part("answer_messages", [(answer, n) for n, answer in batch.answers.items()]),
         Part("put_payloads", sorted(batch.payloads.items())),  # as others do, or both would wait
@@ -107,6 +109,8 @@ def _parts_beside_runs(batch: Batch, cluster: PostgresCluster) -> list[Part]:
         Part("unseal", [(run,) for run in batch.unsealed]),
         Part("post_messages", [(*said, cluster.partition_of(said[0])) for said in batch.messages]),
         Part("hold_all", _holds(batch)),
+        Part("add_audits", audited),
+        Part("put_answers", answered),
     ]
 
 

@@ -52,6 +52,11 @@ class RelationalAccess(RelationalPart):
         fields = {**msgspec.structs.asdict(wanted), "limit": max(wanted.limit, 0)}
         return [_entry(row) for row in self._rows(self.sql[name], fields)]
 
+    def kept_answer(self, actor: str, key: str, now: int) -> KeptAnswer | None:
+        rows = self._rows(self.sql["kept_answer"], {"actor": actor, "key": key})
+        found = _kept(rows[0]) if rows else None
+        return found if found is not None and found.expires_at > now else None
+
     def claim_key(self, claim: KeptAnswer, now: int) -> KeptAnswer | None:
         fields = msgspec.structs.asdict(claim)
         with self._transaction() as db:

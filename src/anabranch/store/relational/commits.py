@@ -7,7 +7,7 @@ out only after a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -27,6 +27,9 @@ MOVED = (
     "definition", "dialect", "status", "seq", "updated_at", "next_wake", "problems", "reason",
     "run", "expected", "name", "labels", "created_at", "parent", "origin",
 )  # fmt: skip
+#: Those of `add_audit` and of `put_answer`.
+AUDITED = ("at", "actor", "action", "subject", "outcome", "address", "detail")
+KEPT = ("actor", "key", "body", "holder", "expires_at", "status", "answer")
 
 
 class Fold:
@@ -89,6 +92,17 @@ def explain(
         if message is None or message.answer is not None:
             return answer_refusal(message_id, known=message is not None)
     return streams_refusal(batch.streams, stored_stream) if stored_stream else None
+
+
+def request_rows(batch: Batch) -> tuple[list[Row], list[Row]]:
+    """Lines for the audit trail, and answers; of two answers under one key the later counts."""
+    audited = [_fields(one.audit, AUDITED) for one in batch.requests if one.audit is not None]
+    kept = {(one.kept.actor, one.kept.key): one.kept for one in batch.requests if one.kept}
+    return audited, [_fields(one, KEPT) for one in kept.values()]
+
+
+def _fields(one: object, names: Sequence[str]) -> Row:
+    return tuple([getattr(one, name) for name in names])
 
 
 def _born(head: Head) -> Row:

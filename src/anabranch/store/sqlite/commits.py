@@ -10,7 +10,7 @@ import sqlite3
 
 from anabranch.store.ports import Batch
 from anabranch.store.relational import retention
-from anabranch.store.relational.commits import BORN, MOVED, Fold
+from anabranch.store.relational.commits import AUDITED, BORN, KEPT, MOVED, Fold, request_rows
 from anabranch.store.sqlite import streams
 from anabranch.store.sqlite.file import STATEMENTS
 from anabranch.store.statements import positional
@@ -24,6 +24,8 @@ _SNAPSHOT = positional(STATEMENTS["replace_snapshot"], ("run", "seq", "state"))
 _PAYLOAD = positional(STATEMENTS["put_payload"], ("sha256", "content"))
 _SEAL = positional(STATEMENTS["seal"], ("run", "key", "value"))
 _UNSEAL = positional(STATEMENTS["unseal"], ("run",))
+_PUT_ANSWER = positional(STATEMENTS["put_answer"], KEPT)
+_ADD_AUDIT = positional(STATEMENTS["add_audit"], AUDITED)
 _POST = positional(STATEMENTS["post"].partition("RETURNING")[0], ("run", "body", "now"))
 _ANSWER = positional(STATEMENTS["answer_message"], ("answer", "id"))
 
@@ -52,6 +54,10 @@ def write(db: sqlite3.Connection, fold: Fold, batch: Batch) -> bool:
     ):
         if rows:
             db.executemany(statement, rows)
+    if batch.requests:
+        audited, kept = request_rows(batch)
+        db.executemany(_ADD_AUDIT, audited)
+        db.executemany(_PUT_ANSWER, kept)
     if batch.holds:
         retention.write_holds(db, STATEMENTS, batch.holds)
     if batch.ended:

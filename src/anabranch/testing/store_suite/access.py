@@ -5,9 +5,15 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from anabranch.errors import Conflict
-from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter, KeptAnswer
+from anabranch.store.access_ports import (
+    AccessToken,
+    AuditEntry,
+    AuditFilter,
+    KeptAnswer,
+    RequestRecord,
+)
 from anabranch.store.ports import Store
-from anabranch.testing.store_suite.samples import NOW, refused, sha256
+from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, refused, sha256
 
 TOKEN = AccessToken(
     id="t1",
@@ -18,6 +24,7 @@ TOKEN = AccessToken(
     expires_at=NOW + 1000,
 )
 CLAIM = KeptAnswer(actor="ann", key="k1", body=sha256(b"body"), holder="one", expires_at=NOW + 100)
+DONE = replace(CLAIM, status=201, answer=b'{"run":"r1"}')
 
 
 def an_entry(action: str, actor: str = "ann", subject: str = "", at: int = NOW) -> AuditEntry:
@@ -104,12 +111,11 @@ class AccessSuite:
     def test_a_key_is_taken_once_and_its_answer_is_kept(self) -> None:
         assert self.store.claim_key(CLAIM, NOW) is None
         assert self.store.claim_key(replace(CLAIM, holder="two"), NOW) == CLAIM
-        done = replace(CLAIM, status=201, answer=b'{"run":"r1"}')
-        assert not self.store.keep_answer(replace(done, holder="two"))
-        assert self.store.keep_answer(done)
-        assert not self.store.keep_answer(replace(done, status=500))
+        assert not self.store.keep_answer(replace(DONE, holder="two"))
+        assert self.store.keep_answer(DONE)
+        assert not self.store.keep_answer(replace(DONE, status=500))
         assert not self.store.release_key(CLAIM)
-        assert self.store.claim_key(replace(CLAIM, body="other"), NOW + 99) == done
+        assert self.store.claim_key(replace(CLAIM, body="other"), NOW + 99) == DONE
 
     def test_a_key_belongs_to_its_actor(self) -> None:
         assert self.store.claim_key(CLAIM, NOW) is None
@@ -123,6 +129,50 @@ class AccessSuite:
         assert not self.store.release_key(CLAIM)
         assert self.store.release_key(later)
         assert self.store.claim_key(CLAIM, NOW) is None
+
+    def test_what_stands_under_a_key_can_be_looked_at_until_it_is_over(self) -> None:
+        assert self.store.kept_answer("ann", "k1", NOW) is None
+        self.store.claim_key(CLAIM, NOW)
+        assert self.store.kept_answer("ann", "k1", NOW) == CLAIM
+        self.store.keep_answer(DONE)
+        assert self.store.kept_answer("ann", "k1", NOW + 99) == DONE
+        assert self.store.kept_answer("ann", "k1", NOW + 100) is None
+        assert self.store.kept_answer("bo", "k1", NOW) is None
+
+    # What requests leave beside the runs they begin
+
+    def test_a_request_that_begins_a_run_is_written_with_it(self) -> None:
+        line = an_entry("runs.create", subject="r1")
+        first = RequestRecord(audit=line, kept=DONE)
+        others = [
+            RequestRecord(audit=an_entry("runs.create", subject="r2")),
+            RequestRecord(kept=replace(DONE, key="k3")),
+        ]
+        self.store.commit(a_batch(a_commit("r1", 1), requests=[first]))
+        self.store.commit(a_batch(a_commit("r2", 1), a_commit("r3", 1), requests=others))
+        assert self.store.kept_answer("ann", "k1", NOW) == DONE
+        assert self.store.kept_answer("ann", "k3", NOW) == replace(DONE, key="k3")
+        assert self.store.claim_key(replace(CLAIM, holder="two"), NOW) == DONE
+        newer, older = self.store.audit(AuditFilter())
+        assert older == replace(line, number=older.number)
+        assert (newer.subject, older.subject) == ("r2", "r1")
+
+    def test_a_request_whose_run_does_not_begin_leaves_nothing(self) -> None:
+        self.store.commit(a_batch(a_commit("r1", 1)))
+        request = RequestRecord(audit=an_entry("runs.create", subject="r1"), kept=DONE)
+        with refused(Conflict):
+            self.store.commit(a_batch(a_commit("r1", 1), requests=[request]))
+        assert self.store.kept_answer("ann", "k1", NOW) is None
+        assert self.store.audit(AuditFilter()) == []
+
+    def test_an_answer_written_with_a_run_replaces_what_stands_under_its_key(self) -> None:
+        """A claim without an answer, and an answer whose time is over."""
+        self.store.claim_key(CLAIM, NOW)
+        self.store.commit(a_batch(a_commit("r1", 1), requests=[RequestRecord(kept=DONE)]))
+        assert self.store.kept_answer("ann", "k1", NOW) == DONE
+        later = replace(DONE, holder="two", expires_at=NOW + 900, answer=b'{"run":"r2"}')
+        self.store.commit(a_batch(a_commit("r2", 1), requests=[RequestRecord(kept=later)]))
+        assert self.store.kept_answer("ann", "k1", NOW + 100) == later
 
     # Writes that are one
 

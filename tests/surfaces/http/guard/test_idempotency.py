@@ -13,7 +13,7 @@ from anabranch.errors import AnabranchError, InputError, NotFound, StoreError
 from anabranch.runtime.cluster import remote_runs
 from anabranch.store.cluster_ports import Cluster
 from anabranch.store.outages import AWAY
-from anabranch.store.ports import HeadFilter
+from anabranch.store.ports import Batch, HeadFilter
 from anabranch.surfaces.http.guard import idempotency
 from anabranch.surfaces.http.guard.idempotency import BATCHER, REPEATS, REPLAYED
 from hangs import HANG_SECONDS
@@ -328,5 +328,81 @@ def test_on_a_file_a_key_is_free_again_where_nothing_was_done_for_sure(
                 assert (await client.post(f"/runs/{name}/patch", APPENDS, headers=KEY)).status > 399
             again = await client.post(f"/runs/{name}/patch", APPENDS, headers=KEY)
             assert again.status == (200 if free else 409), again.text
+
+    run(work())
+
+
+def test_a_start_on_a_store_of_its_own_writes_run_key_and_answer_in_one_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So no crash can leave one without the other."""
+
+    async def work() -> None:
+        async with serving() as client:
+            writes = loses(client, 0, written=False)
+            real, batches = client.parts.store.commit, list[Batch]()
+
+            def commit(batch: Batch) -> None:
+                batches.append(batch)
+                real(batch)
+
+            monkeypatch.setattr(client.parts.store, "commit", commit)
+            begun = await client.post("/runs", {"definition": HELLO}, headers=KEY)
+            assert begun.status == 201, begun.text
+            assert writes == [0]
+            first = next(each for each in batches if each.commits)
+            assert [each.head.run for each in first.commits] == [begun.json["run"]]
+            (left,) = first.requests
+            assert left.kept is not None
+            assert (left.kept.status, left.kept.answer) == (201, begun.text.encode())
+            again = await client.post("/runs", {"definition": HELLO}, headers=KEY)
+            assert (again.json, again.headers[REPLAYED]) == (begun.json, "true")
+            other = await client.post("/runs", {"definition": gated()}, headers=KEY)
+            assert (other.status, other.code) == (409, "idempotency")
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("error", "free"),
+    [
+        (InputError("no"), True),
+        (AnabranchError("not heard of", code="no_answer"), False),
+        (RuntimeError("a defect"), False),
+    ],
+)
+def test_a_start_without_a_sure_end_keeps_its_key_and_the_id_of_its_run(
+    error: Exception, free: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with serving() as client:
+            given: list[str] = []
+
+            async def failing(*_given: Any, run: str, **_more: Any) -> str:
+                given.append(run)
+                raise error
+
+            with monkeypatch.context() as patch:
+                patch.setattr(client.parts.verbs, "start", failing)
+                lost = await client.post("/runs", {"definition": HELLO}, headers=KEY)
+                assert lost.status > 399
+            other = await client.post("/runs", {"definition": gated()}, headers=KEY)
+            assert other.status == (201 if free else 409), other.text
+            for _ in range(2):
+                again = await client.post("/runs", {"definition": HELLO}, headers=KEY)
+                assert again.status == (409 if free else 201), again.text
+                assert free or again.json["run"] == given[0]
+
+    run(work())
+
+
+def test_two_starts_with_one_key_at_the_same_time_begin_one_run() -> None:
+    async def work() -> None:
+        async with serving() as client:
+            both = [client.post("/runs", {"definition": HELLO}, headers=KEY) for _ in range(5)]
+            replies = await asyncio.gather(*both)
+            assert {each.status for each in replies} == {201}
+            assert len({each.json["run"] for each in replies}) == 1
+            assert len((await client.get("/runs")).json["items"]) == 1
 
     run(work())

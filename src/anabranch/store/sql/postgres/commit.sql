@@ -104,6 +104,19 @@ ON CONFLICT (run, key) DO UPDATE SET value = excluded.value
 -- name: unseal
 DELETE FROM sealed WHERE run = ANY(%s::text[])
 
+-- name: put_answers
+INSERT INTO idempotency (actor, key, body, holder, expires_at, status, answer)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::integer[],
+                     %s::bytea[])
+ON CONFLICT (actor, key) DO UPDATE
+SET body = excluded.body, holder = excluded.holder, expires_at = excluded.expires_at,
+    status = excluded.status, answer = excluded.answer
+
+-- name: add_audits
+INSERT INTO audit (at, actor, action, subject, outcome, address, detail)
+SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+                     %s::text[])
+
 -- name: post_messages
 -- To runs of other partitions; their owners take them.
 INSERT INTO mailbox (partition, run, body, posted_at)

@@ -63,6 +63,13 @@ SET body = excluded.body, holder = excluded.holder, expires_at = excluded.expire
     answer = NULL
 WHERE idempotency.expires_at <= :now
 
+-- name: put_answer
+INSERT INTO idempotency (actor, key, body, holder, expires_at, status, answer)
+VALUES (:actor, :key, :body, :holder, :expires_at, :status, :answer)
+ON CONFLICT (actor, key) DO UPDATE
+SET body = excluded.body, holder = excluded.holder, expires_at = excluded.expires_at,
+    status = excluded.status, answer = excluded.answer
+
 -- name: keep_answer
 UPDATE idempotency SET status = :status, answer = :answer
 WHERE actor = :actor AND key = :key AND holder = :holder AND status IS NULL

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from anabranch.errors import AnabranchError
 from anabranch.operations.access.tokens import Caller, entry
+from anabranch.store.access_ports import AuditEntry
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER, scope_of
 from anabranch.surfaces.http.guard.origins import SAFE, address_of
 from anabranch.surfaces.http.io.problems import ApiError
@@ -25,6 +26,8 @@ SUBJECT = web.RequestKey("anabranch.subject", str)
 ACTION = web.RequestKey("anabranch.action", str)
 #: Who called a route that is open to everybody, once its handler knows: only then it is written.
 OPEN_CALLER = web.RequestKey("anabranch.open_caller", Caller)
+#: Set where the line of the request is in the trail already: the commit of what it did has it.
+RECORDED = web.RequestKey("anabranch.recorded", bool)
 #: (method, path as it was added to the router) → the action of a page, as the API calls it.
 PAGE_ACTIONS = web.AppKey("anabranch.page_actions", dict[tuple[str, str], str])
 NAMES = (
@@ -59,19 +62,28 @@ async def _write(
     request: web.Request, scope: str, response: web.StreamResponse | None, outcome: str
 ) -> None:
     caller = request.get(OPEN_CALLER if scope == "open" else CALLER)
-    if caller is None:
+    if caller is None or (outcome == "done" and request.get(RECORDED)):
         return
-    keeper = request.app[GATEKEEPER]
-    line = entry(
+    line = _line(request, caller, _subject(request, response), outcome)
+    trail, often = request.app[GATEKEEPER].audit_log, scope == "work"
+    await (trail.tally(line) if often else trail.write(line))
+
+
+def line_of_start(request: web.Request, run: str) -> AuditEntry | None:
+    """For the commit that begins this run; `RECORDED` says afterwards that it has the line."""
+    caller = request.get(CALLER)
+    return None if caller is None else _line(request, caller, run[:200], "done")
+
+
+def _line(request: web.Request, caller: Caller, subject: str, outcome: str) -> AuditEntry:
+    return entry(
         caller,
         action_of(request),
-        keeper.now(),
-        subject=_subject(request, response),
+        request.app[GATEKEEPER].now(),
+        subject=subject,
         outcome=outcome,
         address=address_of(request),
     )
-    often = scope == "work"
-    await (keeper.audit_log.tally(line) if often else keeper.audit_log.write(line))
 
 
 def action_of(request: web.Request) -> str:

@@ -6,6 +6,10 @@ for sure. A server that stops in the middle, or does not hear what became of the
 key without an answer: what can be done again without harm (beginning a run, whose id comes from the
 key) is done again, of the rest the client is told that its outcome is not known.
 
+A start on a store that no other server shares takes its key in the commit that begins the run, with
+its answer: until then the key is taken in this process alone, and a server that stops has done
+nothing.
+
 On a store that several servers share, what a server could not write of a key because the database
 was away it writes when that is back.
 """
@@ -57,6 +61,11 @@ class KeyedRequest(msgspec.Struct, frozen=True):
 
     run: str | None = None  # the id of the run it begins; the same for every repeat
     resumed: bool = False  # a server stopped while it was at it: perhaps it is done
+    claim: KeptAnswer | None = None  # where the commit that begins the run writes the answer
+
+    def kept(self, status: int, value: Any) -> KeptAnswer | None:
+        """The answer, for that commit."""
+        return self.claim and _answered(self.claim, status, msgspec.json.encode(value))
 
 
 Do = Callable[[KeyedRequest], Awaitable[tuple[int, Any]]]
@@ -144,13 +153,28 @@ def _run_of(claim: KeptAnswer) -> str:
     return "k" + digest[:25].translate(_LETTERS).decode()
 
 
-async def once(request: web.Request, body: Any, do: Do, *, again: bool = False) -> web.Response:
-    """Do it, or answer as it was answered before. `again`: doing it twice does no harm."""
-    return await once_for(request, actor_of(request), key_of(request), body, do, again=again)
+def _answered(claim: KeptAnswer, status: int, said: bytes) -> KeptAnswer:
+    return msgspec.structs.replace(claim, status=status, answer=said)
+
+
+async def once(
+    request: web.Request, body: Any, do: Do, *, again: bool = False, begins: bool = False
+) -> web.Response:
+    """Do it, or answer as it was answered before. `again`: doing it twice does no harm; `begins`:
+    it begins a run with `KeyedRequest.kept`, or raises."""
+    actor, key = actor_of(request), key_of(request)
+    return await once_for(request, actor, key, body, do, again=again, begins=begins)
 
 
 async def once_for(
-    request: web.Request, actor: str, key: str, body: Any, do: Do, *, again: bool = False
+    request: web.Request,
+    actor: str,
+    key: str,
+    body: Any,
+    do: Do,
+    *,
+    again: bool = False,
+    begins: bool = False,
 ) -> web.Response:
     """The same where the key is not in the header, or belongs to somebody else; "" is none."""
     if not key:
@@ -159,7 +183,8 @@ async def once_for(
     repeats = request.app[REPEATS]
     await _until_over(repeats, actor, key)
     repeats.under_way[actor, key] = asyncio.get_running_loop().create_future()
-    attempt = _Attempt(request, _claim(request, actor, key, body), again=again)
+    claim = _claim(request, actor, key, body)
+    attempt = _Attempt(request, claim, again=again, begins=begins)
     try:
         return await attempt.go(do)
     finally:
@@ -202,12 +227,16 @@ def _claim(request: web.Request, actor: str, key: str, body: Any) -> KeptAnswer:
 class _Attempt:
     """One request with a key. `unwritten` is what is left to be written of it in the end."""
 
-    def __init__(self, request: web.Request, claim: KeptAnswer, *, again: bool) -> None:
+    def __init__(
+        self, request: web.Request, claim: KeptAnswer, *, again: bool, begins: bool
+    ) -> None:
         app = request.app
         self._claim = claim
         self._again = again
         self._repeats, self._batcher = app[REPEATS], app[BATCHER]
         self._store, self._now = app[PARTS].store, app[PARTS].engine.clock.now
+        #: The commit that begins the run takes the key.
+        self._with_run = begins and not self._repeats.shared
         self.unwritten: Write | None = None
 
     async def go(self, do: Do) -> web.Response:
@@ -216,15 +245,20 @@ class _Attempt:
             return self._answered_before(found)
         if found is not None and not self._again:
             raise _unknown_outcome()
-        self._claim = found or self._claim
+        claim = self._claim = found or self._claim
+        if self._with_run:  # a request that is cut off keeps its key: its run may be on its way
+            self.unwritten = lambda: self._write(lambda: self._store.claim_key(claim, self._now()))
+        this = KeyedRequest(_run_of(claim), found is not None, claim if self._with_run else None)
         try:
-            status, value = await do(KeyedRequest(_run_of(self._claim), found is not None))
-        except Exception as error:  # a request that is cut off keeps its key
+            status, value = await do(this)
+        except Exception as error:  # the same
             await self._failed(error, resumed=found is not None)
             raise
         said = msgspec.json.encode(value)
-        kept = msgspec.structs.replace(self._claim, status=status, answer=said)
-        if self._again:  # found again without it: no client need wait for the disk
+        kept = _answered(claim, status, said)
+        if self._with_run and found is None:
+            self.unwritten = None
+        elif self._again:  # found again without it: no client need wait for the disk
             self.unwritten = lambda: self._write(lambda: self._store.keep_answer(kept))
         else:
             await self._write_now(lambda: self._store.keep_answer(kept))
@@ -249,6 +283,8 @@ class _Attempt:
         return found
 
     async def _taken(self) -> KeptAnswer | None:
+        if self._with_run:
+            return self._store.kept_answer(self._claim.actor, self._claim.key, self._now())
         try:
             return await self._write(lambda: self._store.claim_key(self._claim, self._now()))
         except StoreError:
@@ -284,10 +320,13 @@ class _Attempt:
         message may still wait for the owner of the run."""
         shared = self._repeats.shared
         if _is_refusal(error, shared) and not (resumed and shared):
+            self.unwritten = None
+            if self._with_run and not resumed:
+                return
             await self._write_now(lambda: self._store.release_key(self._claim))
         elif shared:  # the other servers need not wait for an answer
             status = GIVEN_UP if self._again else UNKNOWN
-            kept = msgspec.structs.replace(self._claim, status=status, answer=b"null")
+            kept = _answered(self._claim, status, b"null")
             await self._write_now(lambda: self._store.keep_answer(kept))
 
     async def _write_now(self, work: Callable[[], Any]) -> None:

@@ -14,6 +14,8 @@ from anabranch.operations.definitions.prepare import TEXT, Prepared
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.operations.definitions.templates import Templates
 from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
+from anabranch.store.access_ports import RequestRecord
+from anabranch.surfaces.http.guard.audit import RECORDED, line_of_start
 from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, KeyedRequest, once
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError
@@ -62,6 +64,11 @@ async def start(request: web.Request) -> web.StreamResponse:
         if this.resumed and chosen is not None and parts.engine.known(chosen):
             return 201, shapes.Started(chosen)
         ready = await _prepared(request, body)
+        left = None
+        if parts.store.cluster is None:  # the engine here makes the commit that begins the run
+            chosen = parts.engine.new_run_id() if chosen is None else chosen
+            kept = this.kept(201, shapes.Started(chosen))
+            left = RequestRecord(audit=line_of_start(request, chosen), kept=kept)
         try:
             begun = await parts.verbs.start(
                 ready,
@@ -72,12 +79,15 @@ async def start(request: web.Request) -> web.StreamResponse:
                 trace=traced(request),
                 allow_extra_input=body.allow_extra_input,
                 priority=body.priority,
+                request=left,
             )
+            request[RECORDED] = left is not None
         except InputError as error:
             begun = _begun_before(this, chosen, error)
         return 201, shapes.Started(begun)
 
-    return _located(await once(request, msgspec.to_builtins(body), begin, again=True))
+    asked = msgspec.to_builtins(body)
+    return _located(await once(request, asked, begin, again=True, begins=True))
 
 
 def _begun_before(this: KeyedRequest, run: str | None, error: InputError) -> str:
