@@ -594,8 +594,6 @@ def kind_of(event: Event) -> str:
 
 def fields_of(event: Event) -> dict[str, Any]:
     """The event as plain data, for people and for JSON output."""
-    return {
-        name: msgspec.to_builtins(value)
-        for name in event.__struct_fields__
-        if (value := getattr(event, name)) is not None
-    }
+    values = msgspec.to_builtins(event)[1:]  # behind its kind
+    named = zip(event.__struct_fields__, values, strict=True)
+    return {name: value for name, value in named if value is not None}

@@ -464,16 +464,17 @@ class Core:
             reason="" if plain else reason_of(live.net, state),
         )
         tail = state.seq - live.snapshot_seq
+        row = e.encode_events(events)
         commit = Commit(
             head=head,
             at=now,
-            events=e.encode_events(events),
+            events=row,
             count=len(events),
             snapshot=self._snapshot(live) if tail >= self._snapshot_every else None,
         )
         first = state.seq - len(events) + 1
         final = state if finished else None
-        return commit, DurableEvents(state.run, first, now, events, status, final)
+        return commit, DurableEvents(state.run, first, now, events, status, final, row)
 
     def _snapshot(self, live: LiveRun) -> bytes | None:
         """Worth taking when replaying the tail would cost more than decoding the state."""

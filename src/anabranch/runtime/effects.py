@@ -41,6 +41,7 @@ class DurableEvents(msgspec.Struct, frozen=True, gc=False):
     events: Sequence[Event]
     status: str
     final: State | None  # the state of a run that has just finished
+    row: bytes  # the events as they are in the log
 
 
 class Replied(msgspec.Struct, frozen=True):

@@ -40,6 +40,7 @@ class Follower:
 
     def __init__(self, run: str, private: str = "") -> None:
         self.run = run
+        self.at_end = False  # the last look at the log found nothing behind what it read
         self._shown = EventView(run, private)
 
     @property
@@ -51,18 +52,20 @@ class Follower:
         """Go on behind event `after`; what lies before is taken note of."""
         while self.seq < after:
             before = self.seq
-            for at, event in self._next(store):
+            for at, events in self._next(store):
+                left = after - self.seq
+                self._shown.skip((at, event) for event in events[:left])
                 if self.seq >= after:
                     return
-                self._shown.record(at, event)
             if self.seq == before:
                 return  # the log ends earlier
 
     def page(self, store: Journal, limit: int, most_bytes: int = PAGE_BYTES) -> list[EventRecord]:
         """The next events, at most so many; fewer where they are large, none at the end."""
         found: list[EventRecord] = []
-        for at, event in self._next(store, limit, most_bytes):
-            found.append(self._shown.record(at, event))
+        for at, events in self._next(store, limit, most_bytes):
+            left = limit - len(found)
+            found += [self._shown.record(at, event) for event in events[:left]]
             if len(found) >= limit:
                 break
         return found
@@ -73,22 +76,28 @@ class Follower:
         if seen < 0:
             return None
         # As they are in the log: what is read back from there differs in its types, if not in JSON.
-        events = e.decode_events(e.encode_events(news.events))
+        events = e.decode_events(news.row)
         return [self._shown.record(news.at, event) for event in events[seen:]]
 
     def _next(
         self, store: Journal, rows: int = ROWS_AT_ONCE, most_bytes: int = PAGE_BYTES
-    ) -> Iterator[tuple[int, e.Event]]:
+    ) -> Iterator[tuple[int, list[e.Event]]]:
+        """Row by row: its instant, and which of its events are new."""
         size, at_once, left = 0, ROWS_AT_FIRST, min(rows, ROWS_AT_ONCE)
-        while left > 0 and (found := store.read(self.run, self.seq, min(left, at_once))):
-            left, at_once = left - len(found), 2 * at_once
+        self.at_end = False
+        while left > 0:
+            asked = min(left, at_once)
+            found = store.read(self.run, self.seq, asked)
             for record in found:
                 if size and size + len(record.events) > most_bytes:
                     return
                 size += len(record.events)
                 seen = max(0, self.seq - record.first_seq + 1)
-                for event in events_of(self.run, record)[seen:]:
-                    yield record.at, event
+                yield record.at, events_of(self.run, record)[seen:]
+            if len(found) < asked:
+                self.at_end = True
+                return
+            left, at_once = left - asked, 2 * at_once
 
 
 class Places:

@@ -27,6 +27,12 @@ SHOWN_KINDS = (
     *("loop.fanout.started", "loop.shard.enqueued", "loop.shard.started", "loop.shard.done"),
     *("loop.shard.failed", "loop.fanin.completed", "loop.started", "loop.done"),
 )
+_OF_LOOPS = frozenset(
+    {
+        *(e.LoopOpened, e.LoopCutting, e.LoopCut, e.LoopStopped, e.LoopTuned, e.LoopSettled),
+        *(e.ShardScheduled, e.ShardClosed),
+    }
+)
 
 
 class EventRecord(msgspec.Struct, frozen=True):
@@ -59,12 +65,17 @@ class EventView:
 
     def record(self, at: int, event: e.Event) -> EventRecord:
         self.seq += 1
-        kind, more = self._named(event)
         fields = e.fields_of(event)
-        if isinstance(event, e.ShardScheduled):
-            del fields["shard"]  # said in words by what follows
-        shown: dict[str, Any] = public({**fields, **more}, self._private)
-        return EventRecord(self.seq, at, kind, shown)
+        if self._shards or type(event) in _OF_LOOPS:
+            kind, more = self._named(event)
+            if isinstance(event, e.ShardScheduled):
+                del fields["shard"]  # said in words by what follows
+            fields |= more
+        else:  # as it is: most events have nothing to do with a loop
+            kind = e.kind_of(event)
+        if self._private:
+            fields = public(fields, self._private)
+        return EventRecord(self.seq, at, kind, fields)
 
     def _named(self, event: e.Event) -> tuple[str, dict[str, Any]]:
         match event:

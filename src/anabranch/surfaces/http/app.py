@@ -112,7 +112,8 @@ def make_application(
     app[PARTS], app[SETTINGS], app[LIMITS] = parts, settings, chosen
     app[TABLE] = dict(table_of(tuple(routes)))
     app[readers.READERS] = readers.Readers(parts, settings)
-    app[events.STREAMS], app[SHARES] = events.Streams(), Shares(settings)
+    app[events.STREAMS] = events.Streams(chosen.stream_beat_seconds)
+    app[SHARES] = Shares(settings)
     app[decisions.APPROVALS] = Approvals(parts.nets)
     cluster = parts.store.cluster
     app[REPEATS] = IdempotencyKeys(cluster.server if cluster is not None else "")

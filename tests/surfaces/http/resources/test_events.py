@@ -239,6 +239,38 @@ def test_a_stream_that_has_nothing_to_say_shows_that_it_lives() -> None:
     run(go())
 
 
+def test_a_stream_has_one_timer_however_many_events_it_tells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds, timers = 50_000.0, 0
+
+    async def go() -> None:
+        limits = Limits(stream_beat_seconds=seconds, stream_write_seconds=seconds)
+        async with serving(limits=limits) as client:
+            name, loop = await client.start(gated()), asyncio.get_running_loop()
+            call_at = loop.call_at
+
+            def counted(when: float, *more: Any, **named: Any) -> asyncio.TimerHandle:
+                nonlocal timers
+                timers += when - loop.time() > seconds / 2
+                return call_at(when, *more, **named)
+
+            monkeypatch.setattr(loop, "call_at", counted)
+            told = 0
+            async with following(client, name) as stream:
+                async for one in stream:
+                    if one.get("event") in ("token.held", "context.patched"):
+                        told += 1
+                        values = {"n": told, "go": told == 8}
+                        await client.post(f"/runs/{name}/patch", {"values": values})
+                    if one.get("event") == "run.finished":
+                        break
+            assert told >= 8
+
+    run(go())
+    assert timers == 1
+
+
 def test_a_server_that_stops_tells_its_followers() -> None:
     async def go() -> None:
         async with serving() as client:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,7 +25,6 @@ from anabranch.operations.read.task_events import PROCESSED, STARTED, with_tasks
 from anabranch.runtime.effects import DurableEvents
 from anabranch.store.cluster_ports import RunMoved
 from anabranch.store.outages import passes
-from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError
@@ -41,6 +41,8 @@ STREAM_BYTES = 64 * 1024  # of a page; a follower that does not read costs a few
 NEWS_KEPT = 8  # turns that become durable before a follower that rests has woken up
 LAST_WORDS_SECONDS = 2.0  # to read why one was dropped
 AWAY_SECONDS = 1.0  # between two looks at a store that is away
+CLEAR_BYTES = 32 * 1024  # fit into what a transport buffers before it makes writers wait
+RETRY = b"retry: 2000\n\n"
 BEAT = b": beat\n\n"
 _encode = msgspec.json.Encoder().encode
 
@@ -50,48 +52,80 @@ class Ear:
 
     What becomes durable while it rests is handed to it. What comes while it writes is not kept: a
     follower that reads slowly must not cost memory. It is `behind` then, and looks at the log.
+
+    It has one timer for all of its rests, which looks how long the present one has lasted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, beat_seconds: float) -> None:
         self.behind = True
         self._rests = False
         self._news: list[DurableEvents] = []
-        self._bell = asyncio.Event()
+        self._rung = False
+        self._waking: asyncio.Future[None] | None = None  # while it waits
+        self._beat_seconds, self._rests_since = beat_seconds, 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     def hear(self, news: DurableEvents) -> None:
         if self._rests and len(self._news) < NEWS_KEPT:
             self._news.append(news)
         else:
             self.behind = True
-        self._bell.set()
+        self.ring()
 
     def fall_behind(self, _moved: RunMoved) -> None:
         """Another server has recorded something."""
         self.behind = True
-        self._bell.set()
+        self.ring()
 
     def ring(self) -> None:
-        self._bell.set()
+        self._rung = True
+        self._wake()
 
-    async def rest(self) -> None:
-        """Until there is something; at once, if there was while it did not listen."""
+    async def rest(self) -> bool:
+        """Until there is something; at once, if there was while it did not listen. False if there
+        was nothing for as long as a follower may hear nothing."""
         self._rests = True
-        if not self.behind:
-            await self._bell.wait()
+        if self.behind or self._rung:
+            return True
+        loop = asyncio.get_running_loop()
+        self._rests_since = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._beat_seconds, self._look_at_clock, loop)
+        self._waking = loop.create_future()
+        try:
+            await self._waking
+        finally:
+            self._waking = None
+        return self._rung
 
     def take(self) -> list[DurableEvents]:
         """What it heard; from now on it does not listen until it rests again."""
         news, self._news = self._news, []
-        self._rests = False
-        self._bell.clear()
+        self._rests = self._rung = False
         return news
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waking is not None and not self._waking.done():
+            self._waking.set_result(None)
+
+    def _look_at_clock(self, loop: asyncio.AbstractEventLoop) -> None:
+        now, due = loop.time(), self._rests_since + self._beat_seconds
+        if due <= now:
+            due = now + self._beat_seconds
+            self._wake()
+        self._timer = loop.call_at(due, self._look_at_clock, loop)
 
 
 class Streams:
     """Who follows which run."""
 
-    def __init__(self) -> None:
+    def __init__(self, beat_seconds: float) -> None:
         self.places = Places()
+        self._beat_seconds = beat_seconds
         self._following: dict[str, set[Ear]] = {}
         self._all: set[Ear] = set()
         self.closing = False
@@ -104,12 +138,13 @@ class Streams:
             ear.hear(news)
 
     def follow(self, run: str) -> Ear:
-        ear = Ear()
+        ear = Ear(self._beat_seconds)
         self._following.setdefault(run, set()).add(ear)
         self._all.add(ear)
         return ear
 
     def leave(self, run: str, ear: Ear) -> None:
+        ear.close()
         self._all.discard(ear)
         ears = self._following.get(run, set())
         ears.discard(ear)
@@ -234,12 +269,12 @@ class _Following:
         self._follower, self._ear = follower, ear
         self._told = follower.seq  # the last event that was written
         self._astray = False  # a read that failed has moved the follower past what was told
-        self._limits = request.app[LIMITS]
+        self._streams, self._limits = request.app[STREAMS], request.app[LIMITS]
         self._tasks: bool = read_query(request)["tasks"]
+        self._preface = RETRY  # goes out with what is written first
 
     async def go(self) -> None:
         try:
-            await self._write(b"retry: 2000\n\n")
             while not await self._said_all():
                 await self._rest()
         except TimeoutError:
@@ -249,20 +284,23 @@ class _Following:
         except AnabranchError as error:  # the answer has begun: whoever comes back is told why
             run, seq = self._follower.run, self._follower.seq
             log.warning("a stream of run %s ends at event %d: %s", run, seq, error.message)
+            with suppress(ConnectionError, TimeoutError):
+                await self._write(b"")  # the preface, if nothing was written yet
 
     async def _said_all(self) -> bool:
         """Write what is new; true when nothing will follow."""
-        heard = self._ear.take()
+        heard, records = self._ear.take(), []
         for news in () if self._astray else heard:
-            records = self._follower.hear(news)
-            if records is None:
+            found = self._follower.hear(news)
+            if found is None:
                 self._ear.behind = True
                 break
-            if await self._tell(self._said(records)):
-                return True
+            records += found
+        if records and await self._tell(self._said(records)):
+            return True
         if self._ear.behind and await self._caught_up():
             return True
-        if self._request.app[STREAMS].closing:
+        if self._streams.closing:
             await self._end("server_stops")
             return True
         return False
@@ -283,24 +321,27 @@ class _Following:
         """Write what the log has; true when nothing will follow."""
         while True:
             self._ear.behind = False  # before the log is read: what comes later is missed again
-            before = self._follower.seq
-            said, head = await read_inline(self._request, self._next)
+            said, over = await read_inline(self._request, self._next)
             if await self._tell(said):
                 return True
-            if head is not None and before < self._follower.seq < head.seq:
-                continue
-            if head is not None and not (head.finished and head.seq <= self._follower.seq):
+            if over:
+                await self._end("finished")
+                return True
+            if self._follower.at_end or not said.data:
                 return False
-            await self._end("finished")
-            return True
 
-    def _next(self, by: ReadHandle) -> tuple[_Said, Head | None]:
+    def _next(self, by: ReadHandle) -> tuple[_Said, bool]:
+        """The next page of the log, and whether the run has ended before it: `run.finished` is the
+        last event of a run, so that its head need not be looked at while there are others."""
         if self._astray:
             self._follower = _follower(by, self._follower.run, self._told)
             self._astray = False
-        head = by.store.head(self._follower.run)
-        by.weigh(self._follower.run, self._follower.seq)
-        return self._said(self._follower.page(by.store, STREAM_PAGE, STREAM_BYTES)), head
+        run = self._follower.run
+        by.weigh(run, self._follower.seq)
+        records = self._follower.page(by.store, STREAM_PAGE, STREAM_BYTES)
+        head = None if records else by.store.head(run)
+        going_on = head is not None and not (head.finished and head.seq <= self._follower.seq)
+        return self._said(records), not (records or going_on)
 
     def _said(self, records: list[EventRecord]) -> _Said:
         """As bytes: a follower that takes its time keeps nothing else in memory."""
@@ -312,27 +353,32 @@ class _Following:
     async def _tell(self, said: _Said) -> bool:
         """True when the run has ended with it."""
         if said.data:
-            await self._write(said.data)
+            await self._write(said.data, last=said.ended)
         self._told = self._follower.seq
         return said.ended
 
     async def _rest(self) -> None:
         """Until something is recorded; a heartbeat now and then keeps proxies awake."""
-        while True:
-            try:
-                async with asyncio.timeout(self._limits.stream_beat_seconds):
-                    await self._ear.rest()
-                return
-            except TimeoutError:
-                await self._write(BEAT)
+        if self._preface:
+            await self._write(b"")
+        while not await self._ear.rest():
+            await self._write(BEAT)
 
     async def _end(self, reason: str) -> None:
-        await self._write(self._last_word(reason))
+        await self._write(self._last_word(reason), last=True)
 
     def _last_word(self, reason: str) -> bytes:
         return _named("end", {"reason": reason, "seq": self._follower.seq})
 
-    async def _write(self, data: bytes) -> None:
+    async def _write(self, data: bytes, *, last: bool = False) -> None:
+        """Where nothing waits to be sent and this is small, it is written without waiting for the
+        follower, so that no timer is needed; and the last of it together with the end."""
+        data, self._preface = self._preface + data, b""
+        transport = self._request.transport
+        waits = transport is None or transport.get_write_buffer_size() or len(data) > CLEAR_BYTES
+        if not waits:
+            await (self._response.write_eof(data) if last else self._response.write(data))
+            return
         async with asyncio.timeout(self._limits.stream_write_seconds):
             await self._response.write(data)
 
