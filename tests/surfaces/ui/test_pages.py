@@ -9,7 +9,6 @@ import pytest
 
 from .scenes import FAILING, sleeping
 from .support import (
-    ARTIFACTS,
     ASKED,
     HELD,
     LOOP,
@@ -20,6 +19,7 @@ from .support import (
     Server,
     becomes,
     long_net,
+    picture,
 )  # fmt: skip
 
 SIZES = {
@@ -127,11 +127,10 @@ def test_a_page_fits_every_window_and_names_its_parts(
     resize(page, next(iter(SIZES)))
     page.goto(addresses[name])
     page.wait_for_load_state("load")
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
     for size in SIZES:
         resize(page, size)
         page.evaluate(TWO_FRAMES)
-        page.screenshot(path=str(ARTIFACTS / f"{name}-{size}.png"), full_page=name != "long")
+        picture(page, f"{name}-{size}", whole=name != "long")
         assert wrong == [], size
         assert page.evaluate(OUTSIDE) == [], size
         assert page.evaluate(OVERLAPS) == [], size

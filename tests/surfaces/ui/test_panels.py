@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .parties import EXAMPLES, Market, market, solicit
-from .support import ARTIFACTS, OPINIONS, RULES, Server, becomes, eventually
+from .support import OPINIONS, RULES, Server, becomes, eventually, picture
 from .test_definitions import BROKEN, FORMS
 from .test_joins import CHAINED, FULFILMENT, MEETING
 from .test_pages import NAMELESS, OUTSIDE, OVERLAPS
@@ -148,8 +148,7 @@ def test_a_panel_fits_is_named_and_can_be_read(
     page.goto(addresses[name])
     prepare(page, name)
     page.evaluate("() => new Promise(go => requestAnimationFrame(() => setTimeout(go, 50)))")
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=str(ARTIFACTS / f"panel-{name}-{size}.png"), full_page=True)
+    picture(page, f"panel-{name}-{size}")
     refused = "Failed to load resource"  # a form that was refused by intention
     assert [text for text in wrong if refused not in text] == []
     assert page.evaluate(OUTSIDE) == []
