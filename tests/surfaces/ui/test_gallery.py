@@ -105,13 +105,11 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.parametrize("name", gallery.EMPTY)
 def test_a_page_with_nothing_on_it_can_be_read_in_every_form(
-    browser: Any, fresh: Server, name: str
+    page: Any, fresh: Server, name: str
 ) -> None:
-    page = browser.new_page(base_url=fresh.url, reduced_motion="reduce")
-    page.goto(gallery.EMPTY[name])
+    page.goto(fresh.url + gallery.EMPTY[name])
     look(page, name)
     assert page.locator("main").inner_text().strip().count(" ") > 2  # it says what it is for
-    page.close()
 
 
 def test_the_pages_of_a_cluster_can_be_read_in_every_form(browser: Any, postgres: str) -> None:

@@ -114,16 +114,9 @@ OVERLAPS = """() => {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_every_window_and_names_its_parts(
-    browser: Any, server: Server, addresses: dict[str, str], name: str
+    page: Any, addresses: dict[str, str], name: str
 ) -> None:
     """One visit, in a window that changes its size."""
-    context = browser.new_context(base_url=server.url)
-    wrong: list[str] = []
-    page = context.new_page()
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None
-    )
     resize(page, next(iter(SIZES)))
     page.goto(addresses[name])
     page.wait_for_load_state("load")
@@ -131,7 +124,6 @@ def test_a_page_fits_every_window_and_names_its_parts(
         resize(page, size)
         page.evaluate(TWO_FRAMES)
         picture(page, f"{name}-{size}", whole=name != "long")
-        assert wrong == [], size
         assert page.evaluate(OUTSIDE) == [], size
         assert page.evaluate(OVERLAPS) == [], size
     assert page.evaluate(NAMELESS) == []
@@ -139,7 +131,6 @@ def test_a_page_fits_every_window_and_names_its_parts(
         assert page.locator(landmark).count() >= 1, landmark
     assert page.locator("h1").count() == 1
     assert page.locator("html[lang]").count() == 1
-    context.close()
 
 
 #: What is read out of the control that has the focus.
