@@ -7,7 +7,7 @@ from typing import Any
 from anabranch.kernel import events as e
 from anabranch.runtime.live_run import history
 
-from .support import ARTIFACTS, OPINIONS, RULES, VALID, Server, becomes, eventually
+from .support import OPINIONS, RULES, VALID, Server, becomes, eventually, picture
 
 #: Its second step fails at all of its tries; a way around it is not there.
 FAILING = """
@@ -113,9 +113,8 @@ def events_of(server: Server, run: str, kind: type[e._Event]) -> list[Any]:
 
 
 def shot(page: Any, name: str) -> None:
-    """A picture that stays with the results of the tests."""
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=str(ARTIFACTS / f"{name}.png"))
+    """A picture of what the window shows."""
+    picture(page, name, whole=False)
 
 
 def run_of(page: Any) -> str:

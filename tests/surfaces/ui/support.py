@@ -31,6 +31,7 @@ NASTY = (
 )
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 ARTIFACTS = Path(__file__).parents[3] / "test-artifacts" / "ui"
+PICTURES = bool(os.environ.get("ANABRANCH_PICTURES"))  # they would take most of the time
 
 
 def chromium() -> str | None:
@@ -43,6 +44,12 @@ def chromium() -> str | None:
         else ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome"]
     )
     return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def picture(page: Any, name: str, *, whole: bool = True) -> None:
+    """For people who look at it, where they have asked for pictures."""
+    if PICTURES:
+        page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=whole)
 
 
 def install_chromium() -> str | None:

@@ -11,7 +11,7 @@ import pytest
 from anabranch.operations.access.credentials import CredentialChange, CredentialDraft
 from anabranch.operations.definitions.catalog import Draft
 
-from .support import ARTIFACTS, NASTY, Server
+from .support import NASTY, Server, picture
 
 VALUES = ("first-value-1234", "second-value-5678")
 LOAD = """apiVersion: noetl.io/v2
@@ -53,7 +53,7 @@ def test_credentials_are_listed_with_their_fields_and_users_and_without_values(
     assert "etl/load" not in main  # `pg_main` is another one
     for words in ("postgres", "host", "password", "never", "ok", "etl/load", NASTY):
         assert words in pg_main
-    page.screenshot(path=_artifact("credentials"), full_page=True)
+    picture(page, "credentials")
     assert not any(value in page.content() for value in VALUES)
     page.get_by_role("link", name="etl/load").click()
     page.get_by_role("heading", name="Versions of etl/load").wait_for()
@@ -73,9 +73,4 @@ def test_participants_are_listed_with_their_health_and_looked_at_when_asked(
     assert NASTY in away
     assert "text/summarise" in near
     assert "secret-1234" not in page.content()
-    page.screenshot(path=_artifact("participants"), full_page=True)
-
-
-def _artifact(name: str) -> str:
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    return str(ARTIFACTS / f"{name}.png")
+    picture(page, "participants")

@@ -5,7 +5,6 @@ With `make pictures` they are kept in `test-artifacts/ui/gallery`, for people wh
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,12 @@ from shared_store import PARTITIONS, fresh_schema
 from ..cli.server_in_thread import served
 from . import gallery, test_pools
 from .parties import Market, market
-from .support import ARTIFACTS, TWO_FRAMES, Server
+from .support import TWO_FRAMES, Server, picture
 from .test_accessible import CONTRAST
 from .test_guard import Locked
 from .test_pages import OUTSIDE, OVERLAPS
 from .test_sign_in import sign_in
 
-FOLDER = ARTIFACTS / "gallery"
-PICTURES = bool(os.environ.get("ANABRANCH_PICTURES"))  # they take most of the time
 FORMS = {"light": (1280, 900), "dark": (1280, 900), "400": (400, 844), "400-dark": (400, 844)}
 
 #: Words that are cut in the middle because their box does not grow, outside of boxes that scroll
@@ -57,14 +54,12 @@ NAMES = """() => {
 def look(page: Any, name: str) -> None:
     """In all forms, at one visit: a picture of each, and what a picture must not show."""
     wrong: dict[str, Any] = {}
-    FOLDER.mkdir(parents=True, exist_ok=True)
     for form, (width, height) in FORMS.items():
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(color_scheme="dark" if "dark" in form else "light")
         page.evaluate(TWO_FRAMES)
         whole = page.locator("dialog[open]").count() == 0
-        if PICTURES:
-            page.screenshot(path=FOLDER / f"{name}.{form}.png", full_page=whole)
+        picture(page, f"gallery/{name}.{form}", whole=whole)
         found = {
             "outside": page.evaluate(OUTSIDE),
             "overlaps": page.evaluate(OVERLAPS) if whole else [],  # a dialog lies on the page
@@ -110,13 +105,11 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.parametrize("name", gallery.EMPTY)
 def test_a_page_with_nothing_on_it_can_be_read_in_every_form(
-    browser: Any, fresh: Server, name: str
+    page: Any, fresh: Server, name: str
 ) -> None:
-    page = browser.new_page(base_url=fresh.url, reduced_motion="reduce")
-    page.goto(gallery.EMPTY[name])
+    page.goto(fresh.url + gallery.EMPTY[name])
     look(page, name)
     assert page.locator("main").inner_text().strip().count(" ") > 2  # it says what it is for
-    page.close()
 
 
 def test_the_pages_of_a_cluster_can_be_read_in_every_form(browser: Any, postgres: str) -> None:

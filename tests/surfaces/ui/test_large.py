@@ -15,7 +15,7 @@ from anabranch.store.ports import Batch, Commit, Head
 from anabranch.surfaces.ui.pages import bulk
 from hangs import HANG_SECONDS
 
-from .support import ARTIFACTS, MANY_ITEMS, Server, becomes, long_net
+from .support import ARTIFACTS, MANY_ITEMS, Server, becomes, long_net, picture
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ def seconds_of(url: str) -> float:
 
 
 def note(name: str, value: Any) -> None:
-    """Measurements are kept with the screenshots."""
+    """Measurements are kept where pictures are."""
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     (ARTIFACTS / f"{name}.json").write_text(json.dumps(value, indent=2))
 
@@ -191,7 +191,7 @@ def test_a_graph_of_500_steps_moves_without_being_drawn_again(page: Any, server:
     becomes(page, "document.querySelectorAll('#graph g.anb-done').length === 500")
     updates = touched(page)
     note("longest-task-of-500-steps", longest_task(page))
-    page.screenshot(path=str(ARTIFACTS / "graph-of-500.png"))
+    picture(page, "graph-of-500", whole=False)
     touched(page)
     for _ in range(10):
         page.get_by_role("button", name="Zoom out").click()

@@ -9,7 +9,6 @@ import pytest
 
 from .scenes import FAILING, sleeping
 from .support import (
-    ARTIFACTS,
     ASKED,
     HELD,
     LOOP,
@@ -20,6 +19,7 @@ from .support import (
     Server,
     becomes,
     long_net,
+    picture,
 )  # fmt: skip
 
 SIZES = {
@@ -114,25 +114,16 @@ OVERLAPS = """() => {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_every_window_and_names_its_parts(
-    browser: Any, server: Server, addresses: dict[str, str], name: str
+    page: Any, addresses: dict[str, str], name: str
 ) -> None:
     """One visit, in a window that changes its size."""
-    context = browser.new_context(base_url=server.url)
-    wrong: list[str] = []
-    page = context.new_page()
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None
-    )
     resize(page, next(iter(SIZES)))
     page.goto(addresses[name])
     page.wait_for_load_state("load")
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
     for size in SIZES:
         resize(page, size)
         page.evaluate(TWO_FRAMES)
-        page.screenshot(path=str(ARTIFACTS / f"{name}-{size}.png"), full_page=name != "long")
-        assert wrong == [], size
+        picture(page, f"{name}-{size}", whole=name != "long")
         assert page.evaluate(OUTSIDE) == [], size
         assert page.evaluate(OVERLAPS) == [], size
     assert page.evaluate(NAMELESS) == []
@@ -140,7 +131,6 @@ def test_a_page_fits_every_window_and_names_its_parts(
         assert page.locator(landmark).count() >= 1, landmark
     assert page.locator("h1").count() == 1
     assert page.locator("html[lang]").count() == 1
-    context.close()
 
 
 #: What is read out of the control that has the focus.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .parties import EXAMPLES, Market, market, solicit
-from .support import ARTIFACTS, OPINIONS, RULES, Server, becomes, eventually
+from .support import OPINIONS, RULES, Server, becomes, eventually, picture
 from .test_definitions import BROKEN, FORMS
 from .test_joins import CHAINED, FULFILMENT, MEETING
 from .test_pages import NAMELESS, OUTSIDE, OVERLAPS
@@ -132,26 +132,15 @@ FAINT = """() => {
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_panel_fits_is_named_and_can_be_read(
-    browser: Any, server: Server, addresses: dict[str, str], name: str, size: str
+    page: Any, addresses: dict[str, str], name: str, size: str
 ) -> None:
     width, height, scheme = SIZES[size]
-    context = browser.new_context(
-        base_url=server.url,
-        viewport={"width": width, "height": height},
-        color_scheme=scheme,
-        reduced_motion="reduce",
-    )
-    wrong: list[str] = []
-    page = context.new_page()
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme=scheme)
     page.goto(addresses[name])
     prepare(page, name)
     page.evaluate("() => new Promise(go => requestAnimationFrame(() => setTimeout(go, 50)))")
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=str(ARTIFACTS / f"panel-{name}-{size}.png"), full_page=True)
-    refused = "Failed to load resource"  # a form that was refused by intention
-    assert [text for text in wrong if refused not in text] == []
+    picture(page, f"panel-{name}-{size}")
     assert page.evaluate(OUTSIDE) == []
     assert page.evaluate(OVERLAPS) == []
     assert page.evaluate(NAMELESS) == []
@@ -159,7 +148,6 @@ def test_a_panel_fits_is_named_and_can_be_read(
     assert page.locator("h1").count() == 1
     twice = "(ids => ids.filter((id, at) => ids.indexOf(id) !== at))"
     assert page.evaluate(f"{twice}([...document.querySelectorAll('[id]')].map(o => o.id))") == []
-    context.close()
 
 
 def test_a_fan_of_a_thousand_is_counted_and_its_page_stays_small(

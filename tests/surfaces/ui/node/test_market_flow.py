@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ..support import ARTIFACTS, eventually
+from ..support import eventually, picture
 from . import scenes
 from .conftest import OpenPage
 from .fake_arca import FakeArca
@@ -105,17 +105,15 @@ def test_an_order_begins_at_the_catalog(open_page: OpenPage, nodes: TwoNodes) ->
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_the_pages_are_photographed(
+def test_the_pages_are_no_wider_than_the_window(
     open_page: OpenPage, nodes: TwoNodes, scheme: str, width: int
 ) -> None:
-    """For people who look at them; nothing may be wider than the window."""
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
     size = {"width": width, "height": 900}
     page = open_page(nodes.buyer, viewport=size, color_scheme=scheme)
     for name, address in (("run", f"/runs/{RUN}"), ("catalog", "/catalog"), ("runs", "/runs")):
         page.goto(address)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-        page.screenshot(path=ARTIFACTS / f"node-{name}-{scheme}-{width}.png", full_page=True)
+        picture(page, f"node-{name}-{scheme}-{width}")
 
 
 def test_every_form_of_a_run_works_without_scripts(
