@@ -31,7 +31,7 @@ NASTY = (
 )
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 ARTIFACTS = Path(__file__).parents[3] / "test-artifacts" / "ui"
-PICTURES = bool(os.environ.get("ANABRANCH_PICTURES"))  # they would take most of the time
+PICTURES = bool(os.environ.get("ANABRANCH_PICTURES"))  # two fifths of the time of test_pages.py
 
 
 def chromium() -> str | None:
