@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from sys import intern
-
 from anabranch.kernel import events as e
 from anabranch.kernel.empty import EMPTY
 from anabranch.kernel.evolve_gathers import drop_empty
@@ -64,7 +62,7 @@ def _drop_statuses(tally: StepTally) -> None:
 
 def token_held(state: State, event: e.TokenHeld, at: int) -> None:
     token = state.tokens[event.token]
-    token.reason = intern(event.reason)  # every run that is held there has the same words
+    token.reason = event.reason
     enter(state, token, "held", at)
     state.held |= {token.id: True}
 
