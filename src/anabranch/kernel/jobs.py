@@ -23,7 +23,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.reuse import SETTLED, judgement_of, reuse_key, takes_over
 from anabranch.kernel.state import Job, Token
-from anabranch.kernel.tracker import TaskRun
+from anabranch.kernel.tracker import TaskRun, loop_id
 from anabranch.kernel.turn import Conclude, FillLoop, FillWindow, SlotOver, Turn
 from anabranch.kernel.values import INTERNAL, Answer, Fault, failed
 from anabranch.net.net import Step, Work
@@ -262,7 +262,7 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
 def beyond_window(turn: Turn, job: Job) -> bool:
     """Whether its loop was narrowed so far that this shard can wait in the loop as well as in a
     queue: nothing of it is kept that another job would not know."""
-    tracker = turn.state.loops.get(f"l{job.token}")
+    tracker = turn.state.loops.get(loop_id(job.token))
     if tracker is None or tracker.stopped or job.slot < 0 or not _still_wanted(turn, job):
         return False
     kept = (job.failures, job.losses, job.progress, job.memory, job.heard)

@@ -26,6 +26,7 @@ from anabranch.kernel.tracker import (
     Shard,
     ShardReport,
     Tracker,
+    loop_id,
     next_shard,
     over,
     tolerated,
@@ -41,11 +42,6 @@ from anabranch.net.program import InnerLoop
 
 FIRST_SHARD = {"local": 1, "fanout": 16}
 QUEUE_TTL = "queue_ttl"  # the kind of the fault
-
-
-def loop_id(token: int) -> str:
-    """Fresh for every activation, because every activation is a token of its own."""
-    return f"l{token}"
 
 
 # -- opening ---------------------------------------------------------------------------------

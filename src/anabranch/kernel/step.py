@@ -29,6 +29,7 @@ from anabranch.kernel import (
 )
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
+from anabranch.kernel.tracker import loop_id
 from anabranch.kernel.turn import (
     Activate,
     Conclude,
@@ -218,7 +219,7 @@ def _slot_over(turn: Turn, item: SlotOver) -> None:
     job = turn.state.jobs.get(item.job)
     if job is None:
         return
-    if loops.loop_id(job.token) in turn.state.looped:
+    if loop_id(job.token) in turn.state.looped:
         loops.job_over(turn, item)
     elif job.slot == jobs.JUDGE_SLOT:
         fulfilment.judged(turn, item)

@@ -115,6 +115,11 @@ class Tracker(msgspec.Struct, gc=False):
     cut_attempt: int = 0  # the last attempt at reading ahead that gave something
 
 
+def loop_id(token: int) -> str:
+    """Fresh for every activation, because every activation is a token of its own."""
+    return f"l{token}"
+
+
 def loop_name(run: str, loop: str) -> str:
     """The id of a loop outside its run: fresh for every activation, the same for ever."""
     return f"{run}/{loop}"

@@ -26,7 +26,7 @@ from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, NotFound, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel.jobs import token_of
-from anabranch.kernel.loops import loop_id
+from anabranch.kernel.tracker import loop_id
 from anabranch.kernel.values import failed
 from anabranch.operations.read.on_clusters import counted
 from anabranch.operations.workers.cancel_watch import CANCELLED, STOPPING, JobToStop
