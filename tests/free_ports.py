@@ -11,9 +11,10 @@ from __future__ import annotations
 import fcntl
 import os
 import random
-import socket
 import tempfile
 from pathlib import Path
+
+from anabranch.surfaces.stories.free_ports import is_free
 
 _RANGE = range(20_000, 32_000)  # Ray takes its own below, and Linux from 32768 on
 _claims: list[int] = []  # the file, once it is open: closing it would lose the locks
@@ -25,7 +26,7 @@ def free_ports(count: int) -> list[int]:
     for port in random.SystemRandom().sample(_RANGE, len(_RANGE)):
         if len(found) == count:
             return found
-        if _claim(port) and _is_free(port):
+        if _claim(port) and is_free(port):
             found.append(port)
     raise AssertionError("there are too few free ports on 127.0.0.1")
 
@@ -42,13 +43,4 @@ def _claim(port: int) -> bool:
         fcntl.lockf(_claims[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False
-    return True
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
     return True

@@ -17,14 +17,14 @@ def free_ports(count: int) -> list[int]:
     for port in random.sample(_RANGE, _TRIES):
         if len(found) == count:
             break
-        if _is_free(port):
+        if is_free(port):
             found.append(port)
     if len(found) < count:
         raise InputError("there are too few free ports on 127.0.0.1", code="no_ports")
     return found
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
