@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from warnings import warn
+from weakref import finalize
 
 import msgspec
 
@@ -320,6 +322,16 @@ class Parts:
         await self._keychain.close()
         if self._chain is not None:
             await self._chain.close()
+        self._forget_process()
+
+    def abandon(self) -> None:
+        """Let go of threads and store where no event loop is left to close them in."""
+        self.engine.abandon()
+        self.store.close()
+        self._forget_process()
+
+    def _forget_process(self) -> None:
+        """What was changed for the whole process is as it was."""
         self._unguard_logs()
         if self._unspare is not None:
             self._unspare()
@@ -369,6 +381,7 @@ class Engine:
         self._pools = options_of(pools, self._settings)
         self._with_schedules = schedules
         self._parts: Parts | None = None
+        self._drop: finalize[[Parts, asyncio.AbstractEventLoop], Engine] | None = None
 
     async def __aenter__(self) -> Engine:
         store = open_store(self._settings)
@@ -388,9 +401,13 @@ class Engine:
         except BaseException:
             store.close()
             raise
+        self._drop = finalize(self, _abandon, parts, asyncio.get_running_loop())
+        self._drop.atexit = False
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
+        if self._drop is not None:
+            self._drop.detach()
         parts, self._parts = self._parts, None
         if parts is not None:
             await parts.close()
@@ -562,6 +579,30 @@ class Engine:
         """Every event of the run, from the log and then live, until it has finished. With `tasks`
         also `task.started` and `task.processed`, before the report of their job."""
         return self._open.verbs.events(run, after, tasks=tasks)
+
+
+def _abandon(parts: Parts, loop: asyncio.AbstractEventLoop) -> None:
+    """An engine was dropped while it was open: it does not keep its threads and its store."""
+    warn("an Engine was dropped without being closed: use `async with`", ResourceWarning, 2)
+    if not loop.is_running():
+        parts.abandon()
+        return
+
+    async def close() -> None:
+        await parts.close(grace_seconds=0)
+        parts.store.close()
+
+    def end(closing: asyncio.Task[None]) -> None:
+        if closing.cancelled() or closing.exception() is not None:  # the loop ends as well
+            parts.abandon()
+
+    def begin() -> None:
+        loop.create_task(close()).add_done_callback(end)
+
+    if asyncio._get_running_loop() is loop:
+        begin()  # now: it is cancelled with the others if the loop is about to end
+    else:
+        loop.call_soon_threadsafe(begin)
 
 
 def run(

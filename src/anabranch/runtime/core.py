@@ -276,8 +276,14 @@ class Core:
                 self._answer(arrival, None)
 
     def _answer(self, arrival: Arrival, error: AnabranchError | None) -> None:
-        """Late news of a run or job that has moved on is recorded nowhere, and harmless."""
+        """Late news of a run or job that has moved on is recorded nowhere, and harmless.
+
+        The error leaves without the frames it was raised in: they hold values of this turn that the
+        collector does not see, and nobody who dropped the answer would ever be rid of them.
+        """
         if arrival.ticket or arrival.message:
+            if error is not None:
+                error.__traceback__ = error.__context__ = None
             self.reactions.effects.append(
                 Replied(arrival.ticket, error, arrival.run, arrival.message)
             )

@@ -12,10 +12,13 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
+from weakref import finalize
 
 import msgspec
 
 from anabranch.errors import Conflict, StoreError
+from anabranch.repeating import start_repeating
 from anabranch.runtime.metrics.registry import Registry
 from anabranch.store.ports import Store
 from anabranch.store.work_log_ports import Attempt, LogRow, LogTrim
@@ -98,10 +101,9 @@ class LogWriter(AttemptLogs):
         with self._lock:
             if self._thread is None and not self._closing.is_set():
                 self.in_use()
-                self._thread = threading.Thread(
-                    target=self._write_on, name="anabranch-logs", daemon=True
-                )
-                self._thread.start()
+                wait = partial(_wait_for_something, self._something, self._closing)
+                self._thread = start_repeating(self._write_more, wait, "anabranch-logs")
+                finalize(self, self._something.set).atexit = False
 
     def hand_in(self, handed: Sequence[AttemptBatch]) -> None:
         """What a worker has sent; it is cleaned of the secrets that are known here, too."""
@@ -123,12 +125,9 @@ class LogWriter(AttemptLogs):
 
     # -- out ---------------------------------------------------------------------------------
 
-    def _write_on(self) -> None:
-        while not self._closing.is_set():
-            self._something.wait()
-            self._something.clear()
-            self.flush()
-            self._closing.wait(FLUSH_SECONDS)
+    def _write_more(self) -> None:
+        self.flush()
+        self._closing.wait(FLUSH_SECONDS)
 
     def flush(self) -> None:
         """Write what there is, in this thread."""
@@ -234,6 +233,12 @@ class LogWriter(AttemptLogs):
             self._thread.join()
         self.flush()
         self.shut()
+
+
+def _wait_for_something(something: threading.Event, closing: threading.Event) -> bool:
+    something.wait()
+    something.clear()
+    return not closing.is_set()
 
 
 def _row(one: AttemptBatch, number: int) -> LogRow:

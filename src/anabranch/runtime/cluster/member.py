@@ -217,6 +217,12 @@ class ClusterMember:
         await self.membership.close()
         await asyncio.to_thread(self._stop_listening)
 
+    def abandon(self) -> None:
+        """Without the event loop, which is over."""
+        with contextlib.suppress(RuntimeError):  # of tasks that it has not ended
+            self.membership.halt()
+        self._stop_listening()
+
     async def retire(self) -> None:
         """This engine is about to stop and starts no more work: hand over at once every partition
         in which it does none, so that their runs go on."""

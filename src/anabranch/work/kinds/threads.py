@@ -20,6 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
+from weakref import WeakMethod, finalize
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ class Threads:
         self._woken = False  # the loop has been told and has not looked yet
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        finalize(self, _end, self._calls, self._threads).atexit = False
 
     async def run(self, call: Callable[[], T]) -> T:
         """What `call()` returns or raises, computed in a thread."""
@@ -61,8 +63,7 @@ class Threads:
         if self._closed:
             return
         self._closed = True
-        for _ in self._threads:
-            self._calls.put(None)
+        _end(self._calls, self._threads)
         until = time.monotonic() + self._close_seconds
         while self.alive and time.monotonic() < until:
             await asyncio.sleep(0.001)
@@ -84,22 +85,10 @@ class Threads:
 
     def _grow(self) -> None:
         name = f"anabranch-{len(self._threads)}"
-        thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        given = self._calls, WeakMethod(self._hand_back)
+        thread = threading.Thread(target=_serve, args=given, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
-
-    def _serve(self) -> None:
-        while (item := self._calls.get()) is not None:
-            call, future = item
-            result: Any = None
-            error: BaseException | None = None
-            if not future.cancelled():
-                try:
-                    result = call()
-                except BaseException as raised:  # all of it belongs to whoever awaits the call
-                    error = raised
-            self._hand_back((future, result, error))
-            del item, call, future, result, error  # an idle thread keeps nothing alive
 
     def _hand_back(self, finished: _Finished) -> None:
         self._finished.append(finished)
@@ -124,3 +113,26 @@ class Threads:
                 future.set_exception(RuntimeError("the call raised StopIteration"))
             else:
                 future.set_exception(error)
+
+
+def _serve(
+    calls: SimpleQueue[_Call | None], hand_back_of: WeakMethod[Callable[[_Finished], None]]
+) -> None:
+    """Until the pool is closed, or nobody has it any more."""
+    while (item := calls.get()) is not None:
+        call, future = item
+        result: Any = None
+        error: BaseException | None = None
+        if not future.cancelled():
+            try:
+                result = call()
+            except BaseException as raised:  # all of it belongs to whoever awaits the call
+                error = raised
+        if (hand_back := hand_back_of()) is not None:
+            hand_back((future, result, error))
+        del item, call, future, result, error, hand_back  # an idle thread keeps nothing alive
+
+
+def _end(calls: SimpleQueue[_Call | None], threads: list[threading.Thread]) -> None:
+    for _ in threads:
+        calls.put(None)
