@@ -46,6 +46,7 @@ Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    stop_signals.hear()
     render.set_up_streams()
     code = 0
     try:

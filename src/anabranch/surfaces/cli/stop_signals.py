@@ -30,6 +30,15 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 _installed: _Listener | None = None
 
 
+def hear() -> None:
+    """Whatever this process has inherited: a shell without a terminal starts what it puts in the
+    background with SIGINT ignored, and so would all of its children be."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def on_stop(
     stop: Callable[[], None],
     *,
