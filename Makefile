@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
+INSTALL := $(BIN)/python tools/install.py
+SUITE  := $(BIN)/python -m tools.suite
 RUNTIME := $(VENV)/.runtime
+DOCS   := $(VENV)/.docs
 STAMP  := $(VENV)/.installed
 EXTRAS := buckets,dask,duckdb,evm,market,otel,parquet,postgres,ray
 APT    := apt-get install -qq -y --no-install-recommends
@@ -15,7 +18,7 @@ COMPILE := $(LOCKER)/bin/uv pip compile -q --universal --python-version 3.11 --g
 # container says otherwise: without them a start takes twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check docs map lock browser pictures nats redis bench table soak crowd format clean
+.PHONY: demo test times check lint docs map lock browser pictures nats redis bench table soak crowd format clean
 
 # Exactly the files whose hashes stand in requirements/*.lock are installed, the build backend
 # included. UNLOCKED=1 takes what the ranges of pyproject.toml allow, for platforms without wheels.
@@ -26,7 +29,7 @@ $(RUNTIME): pyproject.toml requirements/runtime.lock
 ifdef UNLOCKED
 	@$(PIP) --editable .
 else
-	@$(PIP) --require-hashes --requirement requirements/runtime.lock
+	@$(INSTALL) requirements/runtime.lock
 	@$(PIP) --no-deps --no-build-isolation --editable .
 endif
 	@touch $(RUNTIME)
@@ -37,9 +40,19 @@ ifdef UNLOCKED
 	@$(PIP) --upgrade 'pip>=25.1'
 	@$(PIP) --group dev --editable '.[$(EXTRAS)]'
 else
-	@$(PIP) --require-hashes --requirement requirements/dev.lock
+	@$(INSTALL) requirements/dev.lock
 endif
 	@touch $(STAMP)
+
+$(DOCS): $(RUNTIME) requirements/docs.lock
+	@echo "setting up what builds the pages (once)"
+ifdef UNLOCKED
+	@$(PIP) --upgrade 'pip>=25.1'
+	@$(PIP) --group docs
+else
+	@$(INSTALL) requirements/docs.lock
+endif
+	@touch $(DOCS)
 
 lock:                   ## write requirements/*.lock anew; UPGRADE=1 moves every version on
 	@test -x $(LOCKER)/bin/uv || { $(PYTHON) -m venv $(LOCKER) && \
@@ -47,23 +60,28 @@ lock:                   ## write requirements/*.lock anew; UPGRADE=1 moves every
 	@$(COMPILE) pyproject.toml requirements/build.in --output-file requirements/runtime.lock
 	@$(COMPILE) pyproject.toml requirements/build.in --all-extras --group dev \
 	  --constraint requirements/runtime.lock --output-file requirements/dev.lock
+	@$(COMPILE) pyproject.toml requirements/build.in --group docs \
+	  --constraint requirements/dev.lock --output-file requirements/docs.lock
 
 demo: $(RUNTIME)        ## set everything up and run the showcase
 	@$(BIN)/anabranch demo
 
-test: $(STAMP) browser nats  ## set everything up and run every test
+test: $(STAMP) browser nats  ## set everything up and run every test; the pure ones first
+	@$(MAKE) --no-print-directory lint
+	@$(SUITE)
+
+times:                  ## what the files of the last `make test` took of the processor
+	@$(BIN)/python -m tools.suite.times
+
+check: $(STAMP) lint    ## lint, types and the fast tests
+	@$(SUITE) --fast
+
+lint: $(STAMP)          ## lint and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -n 4 --dist worksteal
 
-check: $(STAMP)         ## lint, types and the fast tests
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m 'not slow'
-
-docs: $(STAMP)          ## build the documentation as a site in build/site, strictly
+docs: $(DOCS)           ## build the documentation as a site in build/site, strictly
 	@$(BIN)/python -m tools.site
 
 map:                    ## print the packages with their sizes and one line each; ROOM=work for one
@@ -77,8 +95,7 @@ browser:                ## a Chromium for the tests of the pages, where there is
 	echo "no Chromium: the tests of the pages will be skipped (install it, or set CHROMIUM=...)"
 
 pictures: $(STAMP)      ## every page in light, dark and at 400 px, in test-artifacts/ui/gallery
-	@ANABRANCH_PICTURES=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile \
-	  tests/surfaces/ui/test_gallery.py tests/surfaces/ui/node/test_gallery.py
+	@ANABRANCH_PICTURES=1 $(SUITE) tests/surfaces/ui/test_gallery.py tests/surfaces/ui/node/test_gallery.py
 
 nats:                   ## a NATS server for the tests of that kind, where there is none
 	@command -v "$${NATS_SERVER:-nats-server}" >/dev/null && exit 0; \
@@ -107,10 +124,10 @@ soak: export ANABRANCH_FRESH_STARTS := 1
 soak: $(STAMP)          ## long simulation, all seeds, a second server, 20 demos, kills; SEEDS=100000 ROUNDS=1000 FIRST=n
 	@$(BIN)/python -m anabranch.testing.soak --seeds $(or $(SEEDS),20000)
 	@first=$(or $(FIRST),$$(date +%s)); echo "seeds from $$first on"; \
-	  ANABRANCH_SEEDS=1 ANABRANCH_FIRST_SEED=$$first \
-	  $(BIN)/python -m pytest -q -n 2 $$(grep -rl 'from seeds import' tests)
+	  ANABRANCH_SEEDS=1 ANABRANCH_FIRST_SEED=$$first ANABRANCH_SOAK=1 \
+	  $(SUITE) --patient $$(grep -rlE 'from seeds import|mark\.soak' tests --include='*.py')
 	@ANABRANCH_STORY_RUNS=1000 $(BIN)/python -m pytest -q tests/surfaces/stories -k many_runs
-	@ANABRANCH_TEST_ELSEWHERE=1 $(BIN)/python -m pytest -q -n 2 tests/surfaces/http tests/surfaces/ui
+	@ANABRANCH_TEST_ELSEWHERE=1 $(SUITE) --patient tests/surfaces/http tests/surfaces/ui
 	@ANABRANCH_DEMO_TIMES=$(or $(DEMOS),20) $(BIN)/python -m pytest -q tests/acceptance/test_demo.py
 	@ANABRANCH_TERMINAL_ROUNDS=$(or $(ROUNDS),1000) \
 	  $(BIN)/python -m pytest -q tests/acceptance/test_second_terminal_kill_nine.py

