@@ -48,3 +48,20 @@ def test_the_cheapest_who_answers_gets_the_order_and_everybody_is_accounted_for(
     shown = capsys.readouterr().out
     for words in ("chosen", "no score", "disconnected", "not_json", "no_offer_available"):
         assert words in shown
+
+
+def test_a_scene_that_takes_long_says_what_it_waits_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "LONG_SECONDS", 0.001)
+    monkeypatch.setattr("os.getloadavg", lambda: (99.0, 99.0, 99.0))
+    stage = demo.Presenter(tmp_path, argparse.Namespace(fast=True, json=False))
+
+    async def scene() -> None:
+        async with stage.waiting("the tide"):
+            while "the tide" not in (shown := capsys.readouterr().out):
+                await asyncio.sleep(0.001)
+        assert "waiting for the tide" in shown
+        assert "99 at work" in shown
+
+    asyncio.run(scene())

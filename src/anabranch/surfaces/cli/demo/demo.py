@@ -1,4 +1,4 @@
-"""`demo`: a showcase in under a minute, with real processes and a real `kill -9`.
+"""`demo`: a showcase in half a minute, with real processes and a real `kill -9`.
 
 Every scene runs the same commands a person would type, in a temporary folder, and shows them.
 No scene depends on how quick the machine is: each waits for what the one before it has done.
@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from anabranch.surfaces.cli.output import render
 
 SCENES = Path(__file__).parent / "scenes"
 TIDE_AT = 20  # the leg at which the voyage of the third scene waits
+LONG_SECONDS = 5.0  # what takes longer is told, and told again
+LIVE = ("run", "resume", "simulate")  # they show on a terminal how far they are
 
 
 class Presenter:
@@ -47,11 +51,31 @@ class Presenter:
     async def anabranch(self, *arguments: str, show: bool = True) -> tuple[int, str]:
         """Run a command as a person would; on a terminal its live view shows through."""
         process = await self.spawn(*arguments, show=show)
-        output, _ = await process.communicate()
+        async with self.waiting(f"`anabranch {arguments[0]}`", live=arguments[0] in LIVE and show):
+            output, _ = await process.communicate()
         text = output.decode()
         if show:
             self.tell(text.rstrip())
         return process.returncode or 0, text
+
+    @asynccontextmanager
+    async def waiting(self, what: str, *, live: bool = False) -> AsyncIterator[None]:
+        """Says what it waits for while that takes long. A `live` view says so itself."""
+        if live and sys.stderr.isatty():
+            yield
+            return
+        telling = asyncio.create_task(self._tell_wait(what))
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+    async def _tell_wait(self, what: str) -> None:
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(LONG_SECONDS)
+            seconds = render.duration(round(time.monotonic() - began))
+            self.tell(f"  … waiting for {what}, {seconds} so far{_other_work()}")
 
     async def spawn(self, *arguments: str, show: bool = True) -> asyncio.subprocess.Process:
         if show:
@@ -115,7 +139,8 @@ async def _crash(stage: Presenter) -> None:
     stage.title("3. kill -9 in the middle, then resume")
     stage.tell((stage.folder / "voyage.yaml").read_text().split("apiVersion")[0].rstrip())
     process = await stage.spawn("run", "voyage.yaml", "--run-id", "voyage1", "--no-watch")
-    under_way = await _reaches_the_tide(stage, process)
+    async with stage.waiting(f"leg {TIDE_AT} of the voyage"):
+        under_way = await _reaches_the_tide(stage, process)
     if under_way:
         process.kill()
         stage.tell(f"kill -9 {process.pid}: the engine is gone, at leg {TIDE_AT}.")
@@ -172,6 +197,12 @@ async def _simulated(stage: Presenter) -> None:
         "and redrives some runs. It shows that every law held after every event, whatever came."
     )
     stage.facts["ok"] = stage.facts["ok"] and code == 0
+
+
+def _other_work() -> str:
+    """Why it may take long: more that wants to run than cores."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    return f" (this machine has {load:.0f} at work on {cores} cores)" if load > 2 * cores else ""
 
 
 def _json(stage: Presenter) -> tuple[str, ...]:
