@@ -25,9 +25,12 @@ def main() -> int:
     done = 0
     for line in pip.stdout:
         said.append(line)
-        if found := re.match(r"(?:Collecting|Requirement already satisfied:) (\S+?)==", line):
+        if found := re.match(
+            r"(?:Collecting|Processing|Requirement already satisfied:) (\S+)", line
+        ):
             done += 1
-            _tell(f"{done:4} of {count}: {found[1]}", is_last=False, often=done % TOLD_EVERY == 0)
+            name = re.split(r"==|-\d", Path(found[1]).name)[0]
+            _tell(f"{done:4} of {count}: {name}", is_last=False, often=done % TOLD_EVERY == 0)
         elif line.startswith("Installing collected"):
             _tell(f"{done:4} packages are here; unpacking them", is_last=True, often=True)
     if pip.wait():
