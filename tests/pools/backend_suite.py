@@ -1,8 +1,11 @@
-"""What every backend keeps, on a real cluster of two workers with one slot each.
+"""What every backend keeps, on a real cluster with two slots.
 
 A subclass has a fixture `cluster`. Its `backend(options, entry=…)` makes a backend that is not
 open, `heal()` puts the cluster in order, `kill_scheduler()` and `heal()` restart it at its address.
 The deeds of the tests are in `deeds.py`.
+
+The tests of `BackendSuite` have one pool in turn (the fixture `kept`), since to open one takes
+longer than most of them; so no two of them have tickets of the same name.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ import asyncio
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,9 +42,9 @@ from in_loop import in_loop
 from pools.deeds import blob
 from seeds import SHARE
 
-LARGE = 50_000_000
+LARGE = 50_000_000 if SHARE >= 1 else 5_000_000
 OPEN_TRIES = 4
-MANY = 10_000 if SHARE >= 1 else 400
+MANY = 10_000 if SHARE >= 1 else 120
 WINDOW = 16
 
 
@@ -51,6 +55,10 @@ class Cluster(Protocol):
     @property
     def dashboard(self) -> str:
         """The address of its own pages; "" where it has none."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many slots and how many workers it has."""
 
     def backend(self, options: str = "", *, entry: str = ...) -> PoolBackend: ...
 
@@ -126,6 +134,16 @@ class OpenPool:
         await self.submit("echo", ticket)
         await self.end(ticket)
 
+    async def begin_anew(self, size: tuple[int, int]) -> None:
+        """As if it had just been opened on a cluster of this size."""
+        self.capacity = await self.backend.capacity()
+        async with asyncio.timeout(HANG_SECONDS):
+            while (self.capacity.slots, self.capacity.workers) != size:
+                await asyncio.sleep(0.05)  # a worker that was started again is on its way
+                self.capacity = await self.backend.capacity()
+        self.seen.clear()
+        self.ends = 0
+
     async def close(self) -> None:
         await self.backend.close()
         async with asyncio.timeout(HANG_SECONDS):
@@ -157,40 +175,106 @@ async def opened(
         await pool.close()
 
 
+class KeptPool:
+    """A pool that many tests have in turn, in a loop that goes on between them. After a test that
+    failed there is another one."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._runner = asyncio.Runner()
+        self._pool: OpenPool | None = None
+        self.run(self._open())
+
+    async def _open(self) -> OpenPool:
+        await asyncio.to_thread(self.cluster.heal)
+        self._pool = self._pool or await open_pool(self.cluster.backend())
+        return self._pool
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._runner.run(work)
+
+    @asynccontextmanager
+    async def pool(self) -> AsyncIterator[OpenPool]:
+        """For one test."""
+        pool = await self._open()
+        try:
+            await pool.begin_anew(self.cluster.size)
+            yield pool
+        except BaseException:
+            await self._end()
+            raise
+
+    async def _end(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    def close(self) -> None:
+        with self._runner:
+            self.run(self._end())
+
+
+def in_loop_of_pool(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(self: object, *, kept: KeptPool, **given: Any) -> None:
+        kept.run(test(self, kept=kept, **given))
+
+    return run
+
+
 def lines(file: Path) -> list[str]:
     return file.read_text().split("\n")[:-1] if file.exists() else []
+
+
+async def lose_scheduler(cluster: Cluster, pool: OpenPool, gate: Path) -> list[str]:
+    """Kill it with jobs out: all of them are lost and none counts. Returns their tickets."""
+    tickets = [f"out-{number}" for number in range(6)]
+    for ticket in tickets:
+        await pool.submit("wait", ticket, gate=str(gate))
+    await pool.until(lambda: any(isinstance(one, Started) for one in pool.seen))
+    await asyncio.to_thread(cluster.kill_scheduler)
+    for ticket in tickets:
+        end = await pool.end(ticket)
+        assert isinstance(end, Lost), end
+        assert not end.worker
+    gone = await pool.said(WentAway)
+    assert gone.reason
+    with pytest.raises(BackendAway, match=_quoted(cluster)):
+        await pool.submit("echo", "too-early")
+    with pytest.raises(BackendAway):
+        await pool.backend.capacity()
+    await pool.backend.cancel(tickets)
+    return tickets
 
 
 class BackendSuite:
     """Everything below holds for every backend."""
 
-    # -- given and finished ------------------------------------------------------------------
-
-    @in_loop
-    async def test_a_ticket_starts_once_and_finishes_once(self, cluster: Cluster) -> None:
-        async with opened(cluster) as pool:
-            await pool.submit("echo", "shard-1", b"as it was")
-            end = await pool.end("shard-1")
-            started = await pool.start("shard-1")
-            assert end == Finished("shard-1", started.worker, b"as it was")
+    @in_loop_of_pool
+    async def test_a_ticket_starts_once_and_finishes_once(self, kept: KeptPool) -> None:
+        async with kept.pool() as pool:
+            await pool.submit("echo", "once", b"as it was")
+            end = await pool.end("once")
+            started = await pool.start("once")
+            assert end == Finished("once", started.worker, b"as it was")
             assert started.worker
             assert started.process
             await pool.settled()
-            assert pool.of("shard-1") == [started, end]
+            assert pool.of("once") == [started, end]
 
-    @in_loop
-    async def test_progress_comes_whole_and_in_order_before_the_end(self, cluster: Cluster) -> None:
-        async with opened(cluster) as pool:
-            await pool.submit("count", "shard-1", to=20)
-            await pool.end("shard-1")
-            started, *told, end = pool.of("shard-1")
+    @in_loop_of_pool
+    async def test_progress_comes_whole_and_in_order_before_the_end(self, kept: KeptPool) -> None:
+        async with kept.pool() as pool:
+            await pool.submit("count", "counted", to=20)
+            await pool.end("counted")
+            started, *told, end = pool.of("counted")
             assert isinstance(started, Started)
-            assert told == [Progressed("shard-1", b"%d" % number) for number in range(20)]
+            assert told == [Progressed("counted", b"%d" % number) for number in range(20)]
             assert isinstance(end, Finished)
 
-    @in_loop
-    async def test_large_blobs_and_results_travel_whole(self, cluster: Cluster) -> None:
-        async with opened(cluster) as pool:
+    @in_loop_of_pool
+    async def test_large_blobs_and_results_travel_whole(self, kept: KeptPool) -> None:
+        async with kept.pool() as pool:
             await pool.submit("echo", "there-and-back", bytes(LARGE))
             await pool.submit("large", "only-back", size=LARGE)
             for ticket in ("there-and-back", "only-back"):
@@ -198,9 +282,9 @@ class BackendSuite:
                 assert isinstance(end, Finished), end
                 assert end.said == bytes(LARGE)
 
-    @in_loop
-    async def test_many_tickets_through_a_window_end_once_each(self, cluster: Cluster) -> None:
-        async with opened(cluster) as pool:
+    @in_loop_of_pool
+    async def test_many_tickets_through_a_window_end_once_each(self, kept: KeptPool) -> None:
+        async with kept.pool() as pool:
             for number in range(MANY):
                 await pool.submit("echo", f"shard-{number}", b"%d" % number)
                 await pool.ended(number + 2 - WINDOW)
@@ -212,37 +296,35 @@ class BackendSuite:
             assert len(finished) == MANY
             assert (await pool.backend.capacity()).queued == 0
 
-    @in_loop
-    async def test_a_ticket_that_is_out_is_refused(self, cluster: Cluster, tmp_path: Path) -> None:
-        async with opened(cluster) as pool:
+    @in_loop_of_pool
+    async def test_a_ticket_that_is_out_is_refused(self, kept: KeptPool, tmp_path: Path) -> None:
+        async with kept.pool() as pool:
             gate = tmp_path / "gate"
-            await pool.submit("wait", "shard-1", gate=str(gate))
-            with pytest.raises(ValueError, match="shard-1"):
-                await pool.submit("wait", "shard-1", gate=str(gate))
+            await pool.submit("wait", "out", gate=str(gate))
+            with pytest.raises(ValueError, match="out"):
+                await pool.submit("wait", "out", gate=str(gate))
             gate.touch()
-            assert isinstance(await pool.end("shard-1"), Finished)
+            assert isinstance(await pool.end("out"), Finished)
 
-    @in_loop
+    @in_loop_of_pool
     async def test_a_result_that_cannot_be_sent_is_unusable_and_says_why(
-        self, cluster: Cluster
+        self, kept: KeptPool
     ) -> None:
-        async with opened(cluster) as pool:
-            await pool.submit("unsendable", "shard-1")
-            end = await pool.end("shard-1")
+        async with kept.pool() as pool:
+            await pool.submit("unsendable", "unsendable")
+            end = await pool.end("unsendable")
             assert isinstance(end, Unusable), end
             assert "function" in end.reason
-            await pool.submit("break", "shard-2")
-            end = await pool.end("shard-2")
+            await pool.submit("break", "broken")
+            end = await pool.end("broken")
             assert isinstance(end, Unusable), end
             assert "LookupError" in end.reason
 
-    # -- taken back --------------------------------------------------------------------------
-
-    @in_loop
+    @in_loop_of_pool
     async def test_what_has_not_begun_is_over_when_cancel_returns(
-        self, cluster: Cluster, tmp_path: Path
+        self, kept: KeptPool, tmp_path: Path
     ) -> None:
-        async with opened(cluster) as pool:
+        async with kept.pool() as pool:
             gate, file = tmp_path / "gate", tmp_path / "done"
             running = [f"running-{number}" for number in range(pool.capacity.slots)]
             for ticket in running:
@@ -262,12 +344,12 @@ class BackendSuite:
             assert not [one for ticket in queued for one in pool.of(ticket)]
             assert lines(file) == []
 
-    @in_loop
+    @in_loop_of_pool
     async def test_what_is_withdrawn_in_the_moment_it_was_given_never_ends_twice(
-        self, cluster: Cluster
+        self, kept: KeptPool
     ) -> None:
-        async with opened(cluster) as pool:
-            tickets = [f"shard-{number}" for number in range(20)]
+        async with kept.pool() as pool:
+            tickets = [f"withdrawn-{number}" for number in range(20)]
             for number, ticket in enumerate(tickets):
                 await pool.submit("echo", ticket)
                 if number % 2:
@@ -280,42 +362,79 @@ class BackendSuite:
                 assert len(pool.ends_of(ticket)) <= 1
             assert (await pool.backend.capacity()).queued == 0
 
-    @in_loop
+    @in_loop_of_pool
     async def test_what_runs_is_told_to_stop_and_says_how_it_ended(
-        self, cluster: Cluster, tmp_path: Path
+        self, kept: KeptPool, tmp_path: Path
     ) -> None:
-        async with opened(cluster) as pool:
-            await pool.submit("wait", "shard-1", gate=str(tmp_path / "never"))
-            started = await pool.start("shard-1")
-            await pool.backend.cancel(["shard-1"])
-            assert await pool.end("shard-1") == Finished("shard-1", started.worker, b"stopped")
+        async with kept.pool() as pool:
+            await pool.submit("wait", "stopped", gate=str(tmp_path / "never"))
+            started = await pool.start("stopped")
+            await pool.backend.cancel(["stopped"])
+            assert await pool.end("stopped") == Finished("stopped", started.worker, b"stopped")
 
-    @in_loop
+    @in_loop_of_pool
     async def test_what_does_not_stop_is_lost_by_force(
-        self, cluster: Cluster, tmp_path: Path
+        self, kept: KeptPool, tmp_path: Path
     ) -> None:
         gate = tmp_path / "gate"
-        async with opened(cluster) as pool:
-            await pool.submit("deaf", "shard-1", gate=str(gate))
-            await pool.words("shard-1")
-            await pool.backend.cancel(["shard-1"])
-            assert pool.ends_of("shard-1") == []
-            await pool.backend.cancel(["shard-1"], force=True)
-            end = await pool.end("shard-1")
+        async with kept.pool() as pool:
+            await pool.submit("deaf", "deaf", gate=str(gate))
+            await pool.words("deaf")
+            await pool.backend.cancel(["deaf"])
+            assert pool.ends_of("deaf") == []
+            await pool.backend.cancel(["deaf"], force=True)
+            end = await pool.end("deaf")
             assert isinstance(end, Lost), end
             gate.touch()
             await pool.settled()
-            assert pool.ends_of("shard-1") == [end]
+            assert pool.ends_of("deaf") == [end]
 
-    @in_loop
-    async def test_a_ticket_that_is_not_out_can_be_cancelled(self, cluster: Cluster) -> None:
-        async with opened(cluster) as pool:
+    @in_loop_of_pool
+    async def test_a_ticket_that_is_not_out_can_be_cancelled(self, kept: KeptPool) -> None:
+        async with kept.pool() as pool:
             await pool.submit("echo", "over")
             await pool.end("over")
             await pool.backend.cancel(["over", "never heard of"], force=True)
             await pool.settled()
             assert len(pool.ends_of("over")) == 1
             assert pool.of("never heard of") == []
+
+    @in_loop_of_pool
+    async def test_a_worker_that_is_killed_loses_its_ticket_once_and_no_other(
+        self, kept: KeptPool, tmp_path: Path
+    ) -> None:
+        async with kept.pool() as pool:
+            gate, file = tmp_path / "gate", tmp_path / "done"
+            for ticket in ("victim", "other"):
+                await pool.submit("wait", ticket, gate=str(gate), file=str(file))
+            pid = int(await pool.words("victim"))
+            await pool.words("other")
+            waiting = [await pool.submit("echo", f"waiting-{number}") for number in range(4)]
+            os.kill(pid, signal.SIGKILL)
+            end = await pool.end("victim")
+            assert isinstance(end, Lost), end
+            assert end.worker
+            assert end.reason
+            gate.touch()
+            for ticket in ("other", *waiting):
+                assert isinstance(await pool.end(ticket), Finished)
+            await pool.settled()
+            assert pool.ends_of("victim") == [end]
+            assert lines(file).count("victim") == 1
+
+    @in_loop_of_pool
+    async def test_capacity_says_what_the_cluster_has(self, kept: KeptPool) -> None:
+        async with kept.pool() as pool:
+            assert (pool.capacity.slots, pool.capacity.workers) == kept.cluster.size
+            assert pool.capacity.queued == 0
+            assert pool.capacity.version[0].isdigit()
+            assert pool.capacity.dashboard == kept.cluster.dashboard
+            assert await pool.backend.capacity() == pool.capacity
+            assert pool.backend.address == kept.cluster.url
+
+
+class OwnPoolsSuite:
+    """What needs pools of its own, and leaves the cluster whole."""
 
     @in_loop
     async def test_close_withdraws_what_waits_and_stops_what_runs(
@@ -344,30 +463,47 @@ class BackendSuite:
             for line in (f"running-{number}", f"running-{number} stopped")
         )
 
-    # -- a worker that dies ------------------------------------------------------------------
+    @pytest.mark.parametrize(
+        ("entry", "words"),
+        [
+            ("pools.deeds_old_python", ["Python 3.9.7", "the engine has Python 3."]),
+            ("pools.deeds_other_version", ["Anabranch 0.0.7", "the engine has Anabranch"]),
+            ("pools.deeds_that_do_not_exist", ["pools.deeds_that_do_not_exist"]),
+        ],
+    )
+    @in_loop
+    async def test_a_worker_of_another_version_is_named(
+        self, cluster: Cluster, entry: str, words: list[str]
+    ) -> None:
+        await asyncio.to_thread(cluster.heal)
+        backend = cluster.backend(entry=entry)
+        with pytest.raises(BackendUnfit) as refused:
+            await backend.open()
+        await backend.close()
+        for word in ["worker", *words]:
+            assert word in refused.value.message
+
+
+class RestartSuite:
+    """The scheduler dies and comes back."""
 
     @in_loop
-    async def test_a_worker_that_is_killed_loses_its_ticket_once_and_no_other(
+    async def test_a_cluster_that_restarts_has_lost_everything_and_goes_on(
         self, cluster: Cluster, tmp_path: Path
     ) -> None:
         async with opened(cluster) as pool:
-            gate, file = tmp_path / "gate", tmp_path / "done"
-            for ticket in ("victim", "other"):
-                await pool.submit("wait", ticket, gate=str(gate), file=str(file))
-            pid = int(await pool.words("victim"))
-            await pool.words("other")
-            waiting = [await pool.submit("echo", f"waiting-{number}") for number in range(4)]
-            os.kill(pid, signal.SIGKILL)
-            end = await pool.end("victim")
-            assert isinstance(end, Lost), end
-            assert end.worker
-            assert end.reason
-            gate.touch()
-            for ticket in ("other", *waiting):
-                assert isinstance(await pool.end(ticket), Finished)
-            await pool.settled()
-            assert pool.ends_of("victim") == [end]
-            assert lines(file).count("victim") == 1
+            tickets = await lose_scheduler(cluster, pool, tmp_path / "gate")
+            await asyncio.to_thread(cluster.heal)
+            await pool.said(CameBack)
+            await pool.submit("echo", "after", b"words")
+            end = await pool.end("after")
+            assert isinstance(end, Finished), end
+            assert all(len(pool.ends_of(ticket)) == 1 for ticket in tickets)
+            assert pool.of("too-early") == []
+
+
+class DeathsSuite:
+    """More ways for the parts of a cluster to die."""
 
     @in_loop
     async def test_a_deed_that_kills_its_worker_is_done_once(
@@ -393,37 +529,6 @@ class BackendSuite:
             assert isinstance(end, Lost), end
             assert end.worker
             assert lines(tmp_path / "done")
-
-    # -- a cluster that goes and comes -------------------------------------------------------
-
-    @in_loop
-    async def test_a_cluster_that_restarts_has_lost_everything_and_goes_on(
-        self, cluster: Cluster, tmp_path: Path
-    ) -> None:
-        async with opened(cluster) as pool:
-            tickets = [f"shard-{number}" for number in range(6)]
-            for ticket in tickets:
-                await pool.submit("wait", ticket, gate=str(tmp_path / "gate"))
-            await pool.until(lambda: any(isinstance(one, Started) for one in pool.seen))
-            await asyncio.to_thread(cluster.kill_scheduler)
-            for ticket in tickets:
-                end = await pool.end(ticket)
-                assert isinstance(end, Lost), end
-                assert not end.worker
-            gone = await pool.said(WentAway)
-            assert gone.reason
-            with pytest.raises(BackendAway, match=_quoted(cluster)):
-                await pool.submit("echo", "too-early")
-            with pytest.raises(BackendAway):
-                await pool.backend.capacity()
-            await pool.backend.cancel(tickets)
-            await asyncio.to_thread(cluster.heal)
-            await pool.said(CameBack)
-            await pool.submit("echo", "after", b"words")
-            end = await pool.end("after")
-            assert isinstance(end, Finished), end
-            assert all(len(pool.ends_of(ticket)) == 1 for ticket in tickets)
-            assert pool.of("too-early") == []
 
     @in_loop
     async def test_close_returns_although_the_cluster_is_gone(
@@ -453,38 +558,6 @@ class BackendSuite:
         await pool.submit("echo", "shard-1")
         assert isinstance(await pool.end("shard-1"), Finished)
         await pool.close()
-
-    # -- what the cluster is -----------------------------------------------------------------
-
-    @in_loop
-    async def test_capacity_says_what_the_cluster_has(self, cluster: Cluster) -> None:
-        async with opened(cluster) as pool:
-            assert (pool.capacity.slots, pool.capacity.workers) == (2, 2)
-            assert pool.capacity.queued == 0
-            assert pool.capacity.version[0].isdigit()
-            assert pool.capacity.dashboard == cluster.dashboard
-            assert await pool.backend.capacity() == pool.capacity
-            assert pool.backend.address == cluster.url
-
-    @pytest.mark.parametrize(
-        ("entry", "words"),
-        [
-            ("pools.deeds_old_python", ["Python 3.9.7", "the engine has Python 3."]),
-            ("pools.deeds_other_version", ["Anabranch 0.0.7", "the engine has Anabranch"]),
-            ("pools.deeds_that_do_not_exist", ["pools.deeds_that_do_not_exist"]),
-        ],
-    )
-    @in_loop
-    async def test_a_worker_of_another_version_is_named(
-        self, cluster: Cluster, entry: str, words: list[str]
-    ) -> None:
-        await asyncio.to_thread(cluster.heal)
-        backend = cluster.backend(entry=entry)
-        with pytest.raises(BackendUnfit) as refused:
-            await backend.open()
-        await backend.close()
-        for word in ["worker", *words]:
-            assert word in refused.value.message
 
 
 def _quoted(cluster: Cluster) -> str:

@@ -66,6 +66,10 @@ class DaskCluster:
         """Where there is no bokeh, as here, Dask has only the plain pages."""
         return f"http://127.0.0.1:{self.pages}/info/main/workers.html"
 
+    @property
+    def size(self) -> tuple[int, int]:
+        return len(self.names), len(self.names)
+
     def backend(self, options: str = "", *, entry: str = ENTRY) -> DaskBackend:
         """Not open yet. `options` stand behind a question mark."""
         return DaskBackend(read_pool("pool", f"{self.url}{options}"), entry=entry)

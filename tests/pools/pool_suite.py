@@ -178,9 +178,23 @@ async def _program(url: str, folder: Path, run: str) -> None:
 
 
 class PoolSuite:
-    """Everything below holds on every engine of clusters."""
+    """What holds on every engine of clusters."""
 
-    # -- what is done there ------------------------------------------------------------------
+    @in_loop
+    async def test_a_loop_is_done_on_the_cluster(self, cluster: Cluster, tmp_path: Path) -> None:
+        async with engine_on(cluster, tmp_path) as site:
+            run = await site.engine.start(loop("hold", 1000, 50), site.input)
+            await site.until(lambda: len(site.lines("began")) == 2)
+            assert len({line.pid for line in site.lines("began")}) == 2  # both workers
+            site.gate.touch()
+            ended = await site.wait(run)
+            done = site.lines("did")
+            require_whole(ended, site.story(run), done, 1000, 50)
+            assert len(done) == 1000
+
+
+class MorePoolSuite:
+    """What else holds on every one of them, and leaves the cluster whole."""
 
     @in_loop
     async def test_work_of_every_kind_is_done_on_the_cluster(
@@ -219,18 +233,6 @@ class PoolSuite:
             assert site.pool.losses == {}
 
     @in_loop
-    async def test_a_loop_is_done_on_the_cluster(self, cluster: Cluster, tmp_path: Path) -> None:
-        async with engine_on(cluster, tmp_path) as site:
-            run = await site.engine.start(loop("hold", 1000, 50), site.input)
-            await site.until(lambda: len(site.lines("began")) == 2)
-            assert len({line.pid for line in site.lines("began")}) == 2  # both workers
-            site.gate.touch()
-            ended = await site.wait(run)
-            done = site.lines("did")
-            require_whole(ended, site.story(run), done, 1000, 50)
-            assert len(done) == 1000
-
-    @in_loop
     async def test_a_secret_of_the_cluster_is_used_there_and_shown_nowhere(
         self, cluster: Cluster, tmp_path: Path
     ) -> None:
@@ -260,8 +262,6 @@ workflow:
             assert SECRET not in repr(ended)
             assert SECRET not in cluster.log()
 
-    # -- what is stopped ---------------------------------------------------------------------
-
     @in_loop
     async def test_a_cancelled_run_leaves_nothing_on_the_cluster(
         self, cluster: Cluster, tmp_path: Path
@@ -277,8 +277,6 @@ workflow:
             next_run = await site.engine.start(loop("mark", 4, 1), site.input)
             await site.wait(next_run)
             assert len(site.lines("began")) == 2, "what was queued never began"
-
-    # -- what dies ---------------------------------------------------------------------------
 
     @in_loop
     async def test_a_worker_that_is_killed_costs_one_more_attempt_of_its_shards(
@@ -299,6 +297,10 @@ workflow:
             assert len(again) == 2
             assert {line.pid for line in again} == {victim.pid, again[1].pid}
             assert len([line for line in site.lines("began") if line.n == other.n]) == 1
+
+
+class PoolDeathsSuite:
+    """What is left when clusters and engines die."""
 
     @in_loop
     async def test_work_that_kills_its_worker_every_time_fails_with_that_reason(

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import anabranch
 from anabranch.kernel import events as e
 from anabranch.pools.pool_state import ClusterPoolState
@@ -20,6 +22,8 @@ from hangs import HANG_SECONDS
 from in_loop import in_loop
 from pools.clusters import DaskCluster
 from seeds import SHARE
+
+pytestmark = pytest.mark.soak  # every promise is also one of `pool_suite`, which is tested always
 
 #: Shards that are out when a server is killed.
 MANY = 10_000 if SHARE >= 1 else 200

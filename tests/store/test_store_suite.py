@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
 from anabranch.store.sqlite.store import SqliteStore
@@ -18,6 +20,7 @@ class TestSqliteStore(DurableStoreSuite):
         return SqliteStore(place / "store.db")
 
 
+@pytest.mark.soak  # `test_stores_agree` always opens it like this
 class TestSqliteStoreWithoutWaitingForTheDisk(DurableStoreSuite):
     def make_store(self, place: Path) -> Store:
         return SqliteStore(place / "store.db", synchronous="NORMAL")

@@ -75,12 +75,12 @@ class Caller:
         self.dice = random.Random(seed)
         self.model = model
         self.drawn = 0
+        self._names = [name for name in dir(self) if name.startswith("draw_")]
+        self._weights = [12 if name == "draw_commit" else 1 for name in self._names]
 
     def next(self) -> tuple[str, Call]:
         self.drawn += 1
-        names = [name for name in dir(self) if name.startswith("draw_")]
-        weights = [12 if name == "draw_commit" else 1 for name in names]
-        (name,) = self.dice.choices(names, weights)
+        (name,) = self.dice.choices(self._names, self._weights)
         call: Call = getattr(self, name)()
         return name.removeprefix("draw_"), call
 
@@ -338,7 +338,9 @@ def kind_of(name: str, outcome: tuple[str, Any]) -> str:
     return "nothing" if name in lookups and outcome[1] is None else outcome[0]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))]
+)
 def test_sqlite_answers_every_call_like_the_model(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     seen = compare(seed, lambda: SqliteStore(path, synchronous="NORMAL"), CallerWithStreams)

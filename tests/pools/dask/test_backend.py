@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
+
 import pytest
 
-from pools.backend_suite import BackendSuite
+from pools.backend_suite import (
+    BackendSuite,
+    DeathsSuite,
+    KeptPool,
+    OwnPoolsSuite,
+    RestartSuite,
+)
 from pools.clusters import DaskCluster
 
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture
+def cluster(dask: DaskCluster) -> DaskCluster:
+    return dask
+
+
+@pytest.fixture(scope="module")
+def kept(dask: DaskCluster) -> Iterator[KeptPool]:
+    with closing(KeptPool(dask)) as kept:
+        yield kept
+
+
 class TestDask(BackendSuite):
-    @pytest.fixture
-    def cluster(self, dask: DaskCluster) -> DaskCluster:
-        return dask
+    pass
+
+
+class TestDaskPoolsOfTheirOwn(OwnPoolsSuite):
+    pass
+
+
+class TestDaskThatRestarts(RestartSuite):
+    pass
+
+
+@pytest.mark.soak
+class TestDaskThatDies(DeathsSuite):
+    pass

@@ -159,7 +159,7 @@ async def test_the_scheduler_never_has_more_than_the_window(dask: DaskCluster) -
         for number in range(MANY):
             await pool.submit("echo", f"shard-{number}")
             await pool.ended(number + 2 - WINDOW)
-            if number % (MANY // 40) == 0:
+            if number % (MANY // 20) == 0:
                 counts = await asyncio.to_thread(dask.counts)
                 assert counts is not None
                 most = max(most, counts["tasks"])
@@ -187,6 +187,7 @@ async def test_the_scheduler_forgets_what_was_withdrawn_before_it_had_it(
 # -- workers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_worker_that_joins_or_leaves_changes_the_capacity(dask: DaskCluster) -> None:
     async with opened(dask) as pool:
@@ -196,6 +197,7 @@ async def test_a_worker_that_joins_or_leaves_changes_the_capacity(dask: DaskClus
         await eventually(pool, 2, 2)
 
 
+@pytest.mark.soak
 @in_loop
 async def test_resources_bound_the_slots_and_choose_the_worker(
     dask: DaskCluster, tmp_path: Path
@@ -210,6 +212,7 @@ async def test_resources_bound_the_slots_and_choose_the_worker(
         assert (await pool.backend.capacity()).slots == 2
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_higher_priority_goes_first(dask: DaskCluster, tmp_path: Path) -> None:
     await asyncio.to_thread(dask.heal)
@@ -234,6 +237,7 @@ async def test_a_higher_priority_goes_first(dask: DaskCluster, tmp_path: Path) -
     assert "low" not in order[order.index("high") : order.index("high") + 4]
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_worker_of_another_version_that_joins_later_gets_nothing_and_is_named(
     dask: DaskCluster, caplog: pytest.LogCaptureFixture
@@ -262,6 +266,7 @@ async def test_a_worker_of_another_version_that_joins_later_gets_nothing_and_is_
         assert "Python 3.9.7" in said[0]
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_worker_without_us_is_named_and_gets_nothing(
     dask: DaskCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -283,6 +288,7 @@ async def test_a_worker_without_us_is_named_and_gets_nothing(
     await backend.close()
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_scheduler_without_us_is_named(dask: DaskCluster, tmp_path: Path) -> None:
     dask.kill_scheduler()
@@ -294,6 +300,7 @@ async def test_a_scheduler_without_us_is_named(dask: DaskCluster, tmp_path: Path
     dask.kill_scheduler()
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_cluster_of_which_only_unfit_workers_are_left_is_away_until_one_is_fit(
     dask: DaskCluster,
@@ -314,6 +321,7 @@ async def test_a_cluster_of_which_only_unfit_workers_are_left_is_away_until_one_
         assert isinstance(await pool.end("shard-1"), Finished)
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_worker_that_is_taken_away_loses_its_ticket_without_counting(
     dask: DaskCluster, tmp_path: Path
@@ -330,6 +338,7 @@ async def test_a_worker_that_is_taken_away_loses_its_ticket_without_counting(
         assert started.worker in end.reason
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_worker_that_is_restarted_for_one_job_counts_for_none(
     dask: DaskCluster, tmp_path: Path
@@ -357,6 +366,7 @@ async def test_a_worker_that_is_restarted_for_one_job_counts_for_none(
             os.kill(pid, 0)
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_scheduler_that_takes_no_plugin_repeats_and_the_repetition_is_stopped(
     dask: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -380,6 +390,7 @@ async def test_a_scheduler_that_takes_no_plugin_repeats_and_the_repetition_is_st
     assert done.count("shard-1") - done.count("shard-1 stopped") == 1
 
 
+@pytest.mark.soak
 @in_loop
 async def test_dask_says_how_many_workers_died_before_a_job_began(dask: DaskCluster) -> None:
     await asyncio.to_thread(dask.heal)
@@ -415,6 +426,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.soak
 @in_loop
 async def test_jobs_of_an_engine_that_was_killed_stop_by_themselves(
     dask: DaskCluster, tmp_path: Path
@@ -478,6 +490,7 @@ async def test_a_port_that_accepts_and_says_nothing_is_away_and_the_loop_goes_on
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_cluster_with_tls_is_reached_with_the_certificates_of_dasks_configuration(
     tmp_path: Path,

@@ -5,12 +5,24 @@ from __future__ import annotations
 import pytest
 
 from pools.clusters import DaskCluster
-from pools.pool_suite import PoolSuite
+from pools.pool_suite import MorePoolSuite, PoolDeathsSuite, PoolSuite
 
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture
+def cluster(dask: DaskCluster) -> DaskCluster:
+    return dask
+
+
 class TestDaskPools(PoolSuite):
-    @pytest.fixture
-    def cluster(self, dask: DaskCluster) -> DaskCluster:
-        return dask
+    pass
+
+
+class TestMoreOfDaskPools(MorePoolSuite):
+    pass
+
+
+@pytest.mark.soak
+class TestDaskPoolsThatDie(PoolDeathsSuite):
+    pass

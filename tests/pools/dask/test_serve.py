@@ -20,7 +20,7 @@ from pools.clusters import TESTS, DaskCluster
 from pools.pool_suite import HEAD, TOOLS, lines_of
 from surfaces.cli.support import Process, Terminal, beginning, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 ITEMS, SHARD = 60, 2
 

@@ -1,14 +1,10 @@
-"""A real Ray cluster for tests: a head and a second node, processes of their own on loopback.
+"""A real Ray cluster for tests: a head and maybe a second node, processes of their own on loopback.
 
-It is shared by the processes of one test run. Each of them holds a lock on it for as long as it
-has tests with it; a keeper outside of them waits until nobody does, also because they were killed,
-and ends it. The processes of a node are found by their session, which each node has for itself.
+The processes of a node are found by their session, which each node has for itself.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import shutil
 import signal
@@ -20,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from anabranch.pools.address import read_pool
 from anabranch.pools.ray.backend import RayBackend
@@ -31,6 +27,9 @@ TESTS = Path(__file__).parent.parent.parent
 HEAD, SECOND = "head", "second"
 #: Not 127.0.0.1, which Ray takes for a reason to look for another address of the machine.
 ADDRESSES = {HEAD: "127.0.0.2", SECOND: "127.0.0.3"}
+#: Node → its processors. What a node takes to start is most of what tests on Ray take.
+ONE_NODE = {HEAD: 2}
+TWO_NODES = {HEAD: 1, SECOND: 1}
 SECRET = "correct-horse-battery-staple"  # of the cluster, which no engine has
 #: What Ray waits for in vain on a busy machine.
 PATIENCE = {
@@ -45,11 +44,12 @@ STORE_BYTES = 80_000_000  # the least that Ray takes is a little less
 
 
 class RayCluster:
-    """The processes of a cluster whose folder this is; whoever has it can do this to it."""
+    """It runs once it is healed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, processors: Mapping[str, int]) -> None:
         self.folder = folder
-        self.port, self.client_port = json.loads((folder / "ports").read_text())
+        self._processors = processors
+        self.port, self.client_port = free_ports(2)
 
     @property
     def address(self) -> str:
@@ -68,6 +68,10 @@ class RayCluster:
         """Ray has pages where more of it is installed than we need."""
         return ""
 
+    @property
+    def size(self) -> tuple[int, int]:
+        return sum(self._processors.values()), len(self._processors)
+
     def backend(
         self, options: str = "", *, url: str = "", entry: str = "pools.deeds", **more: Any
     ) -> RayBackend:
@@ -85,7 +89,8 @@ class RayCluster:
         raise AssertionError((self.folder / f"{node}.log").read_text()[-4000:])
 
     def _started(self, node: str, environment: Mapping[str, str]) -> bool:
-        words = ["start", "--num-cpus=1", f"--object-store-memory={STORE_BYTES}"]
+        words = ["start", f"--num-cpus={self._processors[node]}"]
+        words += [f"--object-store-memory={STORE_BYTES}", "--no-monitor"]
         words += [f"--node-ip-address={ADDRESSES[node]}", f"--temp-dir={self.folder / node}"]
         words += ["--include-log-monitor=false", "--disable-usage-stats"]
         if node == HEAD:
@@ -153,71 +158,21 @@ class RayCluster:
             for node in ADDRESSES:
                 shutil.rmtree(self.folder / node, ignore_errors=True)
             self.start(HEAD)
-        if not self.running(SECOND):
+        if SECOND in self._processors and not self.running(SECOND):
             self.kill(SECOND)
             self.start(SECOND)
 
 
 @contextmanager
-def shared_cluster(run: Path) -> Iterator[RayCluster]:
-    """The cluster of a test run, for as long as this process needs it. `run` is a folder that the
-    processes of the run share."""
-    folder = Path(tempfile.gettempdir()) / f"ry{run.stat().st_ino:x}"  # short, for sockets in it
-    with _using(run, folder) as mine:
-        yield mine
-
-
-@contextmanager
-def _using(run: Path, folder: Path) -> Iterator[RayCluster]:
-    with (run / "ray.users").open("a") as users:
-        with (run / "ray.start").open("a") as starting:
-            fcntl.flock(starting, fcntl.LOCK_EX)
-            fcntl.flock(users, fcntl.LOCK_SH)
-            if not (folder / "ports").exists():
-                _begin(run, folder)
-        yield RayCluster(folder)
-
-
-def _begin(run: Path, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / "ports").write_text(json.dumps(free_ports(2)))
-    subprocess.run(
-        [sys.executable, "-P", "-m", "pools.ray.cluster", str(run), str(folder)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
-        start_new_session=True,
-        check=True,
-    )
-
-
-@contextmanager
-def alone(run: Path) -> Iterator[None]:
-    """No other process of the test run is inside of this at the same time."""
-    with (run / "ray.tests").open("a") as tests:
-        fcntl.flock(tests, fcntl.LOCK_EX)
-        yield
-
-
-def keep(run: Path, folder: Path) -> None:
-    """Wait until nobody uses the cluster, and end it."""
-    with (run / "ray.users").open("a") as users, (run / "ray.start").open("a") as starting:
-        _lock_both(users, starting)
-        RayCluster(folder).kill()
+def ray_cluster(processors: Mapping[str, int]) -> Iterator[RayCluster]:
+    folder = Path(tempfile.mkdtemp(prefix="ry"))  # short, for sockets in it
+    cluster = RayCluster(folder, processors)
+    try:
+        cluster.heal()
+        yield cluster
+    finally:
+        cluster.kill()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _lock_both(users: TextIO, starting: TextIO) -> None:
-    """Users begin with the lock for starting, so there are no new ones while it is held here."""
-    while True:
-        fcntl.flock(users, fcntl.LOCK_EX)
-        fcntl.flock(users, fcntl.LOCK_UN)
-        fcntl.flock(starting, fcntl.LOCK_EX)
-        with suppress(BlockingIOError):
-            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        fcntl.flock(starting, fcntl.LOCK_UN)
 
 
 # -- processes -------------------------------------------------------------------------------
@@ -249,9 +204,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
-
-
-if __name__ == "__main__":
-    if os.fork():
-        os._exit(0)  # nobody has to wait for the keeper
-    keep(Path(sys.argv[1]), Path(sys.argv[2]))

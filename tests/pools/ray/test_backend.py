@@ -1,4 +1,4 @@
-"""Ray keeps what every backend keeps, and what only Ray can break."""
+"""What else Ray keeps of what every backend keeps, and what only Ray can break."""
 
 from __future__ import annotations
 
@@ -24,16 +24,31 @@ from anabranch.pools.backend import (
 )
 from anabranch.pools.ray.backend import RayBackend
 from in_loop import in_loop
-from pools.backend_suite import BackendSuite, OpenPool, open_pool, opened
+from pools.backend_suite import (
+    DeathsSuite,
+    OpenPool,
+    OwnPoolsSuite,
+    RestartSuite,
+    open_pool,
+    opened,
+)
 from pools.ray.cluster import HEAD, SECOND, TESTS, RayCluster, command_of, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 SECRET = "hunter2-the-secret-of-the-work"
 GROWTH_MAX = 18_000_000  # bytes; two thirds of what would be left below
 
 
-class TestRay(BackendSuite):
+class TestRayPoolsOfTheirOwn(OwnPoolsSuite):
+    pass
+
+
+class TestRayThatRestarts(RestartSuite):
+    pass
+
+
+class TestRayThatDies(DeathsSuite):
     pass
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pools.pool_suite import PoolSuite
+from pools.pool_suite import MorePoolSuite, PoolDeathsSuite
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
-class TestRayPools(PoolSuite):
+class TestMoreOfRayPools(MorePoolSuite):
+    pass
+
+
+class TestRayPoolsThatDie(PoolDeathsSuite):
     pass

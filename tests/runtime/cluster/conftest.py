@@ -1,4 +1,4 @@
-"""A PostgreSQL server for each module here: its tests stop it, kill it and fill it up."""
+"""A PostgreSQL server for the tests here that stop it and kill it: each leaves it running."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from postgres_proxy import CommitProxy
 from postgres_server import PostgresServer, running_postgres
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
     with running_postgres() as made:
         yield made

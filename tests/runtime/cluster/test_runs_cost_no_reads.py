@@ -16,7 +16,7 @@ from anabranch.runtime.engine import EngineLoop
 from anabranch.settings import Settings
 from anabranch.store.postgres.store import STATEMENTS, PostgresStore
 
-from ..support import chain, run
+from ..support import chain, run, until
 
 MANY = 30
 NAMES = {text: name for name, text in STATEMENTS.items()}
@@ -70,10 +70,17 @@ def test_whoever_waits_for_the_end_of_runs_here_reads_nothing(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        async with anabranch.Engine(settings=settings(postgres, "awaited_runs")) as engine:
-            runs = [await engine.start(chain(3)) for _ in range(MANY)]
+        box, go = anabranch.Toolbox(), asyncio.Event()
+        box.add("go", go.wait)
+        chosen = settings(postgres, "awaited_runs")
+        async with anabranch.Engine(settings=chosen, toolbox=box) as engine:
+            runs = [await engine.start(chain(3, "go")) for _ in range(MANY)]
             with reads(monkeypatch) as counted:
-                ended = await asyncio.gather(*map(engine.wait, runs))
+                waiting = asyncio.gather(*map(engine.wait, runs))
+                waiters = engine._open.engine.subscribers._waiters
+                await until(lambda: len(waiters) == MANY)
+                go.set()
+                ended = await waiting
         assert not +counted
         assert [one.run for one in ended] == runs
         assert {one.status for one in ended} == {"completed"}

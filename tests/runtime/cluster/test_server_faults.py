@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -71,6 +72,7 @@ def cancel_statements(server: PostgresServer) -> None:
                     "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity "
                     "WHERE application_name = 'anabranch' AND wait_event_type = 'Lock'"
                 ).fetchall()
+                time.sleep(0.01)
         db.rollback()
 
 

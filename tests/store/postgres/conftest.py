@@ -1,4 +1,4 @@
-"""A PostgreSQL server of its own for each module that gives it users, or takes it away."""
+"""A PostgreSQL server for the tests here that give it users, or end its connections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from postgres_server import PostgresServer, running_postgres
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
     with running_postgres() as made:
         yield made

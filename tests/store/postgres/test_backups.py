@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,23 +65,27 @@ class Server:
             return db.execute(statement).fetchone()[0]
 
 
+@pytest.fixture(scope="module")
+def empty(postgres: str) -> Iterator[Path]:
+    """The files of a server in which nothing is yet: to make them takes longer than the tests."""
+    with _server(postgres) as found:
+        found.run("initdb", "--auth=trust", "-U", "postgres", "-D", "data")
+        yield found.folder / "data"
+
+
 @pytest.fixture
-def server(postgres: str) -> Iterator[Server]:
+def server(postgres: str, empty: Path) -> Iterator[Server]:
+    with _server(postgres) as found:
+        _begin(found, empty)
+        yield found
+
+
+@contextmanager
+def _server(postgres: str) -> Iterator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="pgb-"))
     found = Server(folder, postgres)
     if found.user is not None:
         shutil.chown(folder, found.user)
-    (folder / "archive").mkdir(mode=0o777)
-    (folder / "archive").chmod(0o777)
-    found.run("initdb", "--auth=trust", "-U", "postgres", "-D", "data")
-    with (folder / "data" / "postgresql.conf").open("a") as file:
-        archive = f"{folder}/archive"
-        file.write(
-            "archive_mode = on\n"
-            f"archive_command = 'test ! -f {archive}/%f && cp %p {archive}/%f'\n"
-            "fsync = off\n"
-        )
-    found.start("data")
     try:
         yield found
     finally:
@@ -88,6 +93,21 @@ def server(postgres: str) -> Iterator[Server]:
             if (folder / data / "postmaster.pid").exists():
                 found.stop(data)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _begin(server: Server, empty: Path) -> None:
+    folder = server.folder
+    (folder / "archive").mkdir(mode=0o777)
+    (folder / "archive").chmod(0o777)
+    server.run_in_shell(f"cp -a {empty} data")
+    with (folder / "data" / "postgresql.conf").open("a") as file:
+        archive = f"{folder}/archive"
+        file.write(
+            "archive_mode = on\n"
+            f"archive_command = 'test ! -f {archive}/%f && cp %p {archive}/%f'\n"
+            "fsync = off\n"
+        )
+    server.start("data")
 
 
 async def begin(store: str, *runs: str) -> None:
