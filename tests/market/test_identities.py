@@ -20,6 +20,7 @@ from anabranch.market.identities import (
     public_key,
     shortest,
 )
+from seeds import examples
 
 from .support import ISSUER, STRANGER, key
 
@@ -31,7 +32,7 @@ def test_a_known_seed_gives_the_known_identity() -> None:
     assert identity("node", public_key(KNOWN)) == KNOWN
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.binary(min_size=32, max_size=32), st.sampled_from(["node", "participant", "org"]))
 def test_an_identity_holds_its_key(data: bytes, role: str) -> None:
     assert public_key(identity(role, data)) == data
@@ -99,7 +100,7 @@ whole = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100))
 @given(whole)
 def test_canonical_json_says_the_same_and_does_not_depend_on_the_order_of_keys(value: Any) -> None:
     written = canonical(value)
@@ -107,13 +108,13 @@ def test_canonical_json_says_the_same_and_does_not_depend_on_the_order_of_keys(v
     assert canonical(_turned(value)) == written
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100))
 @given(whole)
 def test_canonical_json_is_that_of_rfc_8785(value: Any) -> None:
     assert canonical(value) == rfc8785.dumps(value)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_fractions_are_written_as_rfc_8785_says_where_they_can_be_signed(number: float) -> None:
     assert shortest(number).encode() == rfc8785.dumps(number)
@@ -147,7 +148,7 @@ def _turned(value: Any) -> Any:
     return [_turned(item) for item in value] if isinstance(value, list) else value
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.dictionaries(st.text(max_size=5), whole, max_size=5), st.integers(0, 511))
 def test_a_signature_holds_until_one_bit_of_it_or_one_field_is_changed(
     document: dict[str, Any], bit: int

@@ -18,6 +18,7 @@ from anabranch.market.documents import CODES, KINDS, InvalidDocument, moment_of,
 from anabranch.market.documents.checking import read_document
 from anabranch.market.documents.limits import DEPTH_MAX, TEXT_MAX, VALUES_MAX
 from anabranch.market.documents.problems import PROBLEMS_MAX, Found
+from seeds import examples
 
 from .examples import MAKERS, contract, offer, order, report
 from .tables import found
@@ -195,7 +196,7 @@ values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(values, st.sampled_from([None, *KINDS]), st.booleans())
 def test_no_json_value_raises(value: Any, kind: str | None, draft: bool) -> None:
     for problem in check(value, kind=kind, at=0, draft=draft):
@@ -203,7 +204,7 @@ def test_no_json_value_raises(value: Any, kind: str | None, draft: bool) -> None
         assert problem.path == "" or problem.path.startswith("/")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.sampled_from(sorted(KINDS)), st.data())
 def test_no_document_with_odd_values_anywhere_raises(kind: str, data: st.DataObject) -> None:
     document = json.loads(json.dumps(MAKERS[kind]()))
@@ -226,7 +227,7 @@ def _replace(document: Any, chance: random.Random, value: Any) -> None:
         document = inner
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_no_bytes_raise(data: bytes) -> None:
     assert all(problem.code in CODES for problem in check(data))

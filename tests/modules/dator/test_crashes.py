@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,6 +13,17 @@ from in_loop import in_loop
 from modules.dator.support import OFFER, ROLE, Market, config_of
 
 KILLS = 18  # more than the commits of an order
+
+
+def moments(*more: str) -> list[Any]:
+    """Every commit, before it and after it. After one is nearly before the next: `make test` takes
+    one of the two, in turn, and the other one with each other value of `more`."""
+    rows = []
+    for number, (odd, each) in product(range(1, KILLS), enumerate(more or ("",))):
+        for at, when in enumerate(("before", "after")):
+            marks = pytest.mark.soak if (number + odd + at) % 2 else ()
+            rows.append(pytest.param(number, when, *((each,) if each else ()), marks=marks))
+    return rows
 
 
 async def story(market: Market) -> None:
@@ -81,9 +93,7 @@ async def test_the_kills_below_are_more_than_an_order_has_commits(decided: str) 
     await require_done_once(market, calls=1)
 
 
-@pytest.mark.parametrize("decided", ["auto", "manual"])
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("number", range(1, KILLS))
+@pytest.mark.parametrize(("number", "when", "decided"), moments("auto", "manual"))
 @in_loop
 async def test_an_order_is_done_once_whenever_the_provider_dies(
     number: int, when: str, decided: str
@@ -107,8 +117,7 @@ async def test_an_order_is_done_once_where_the_provider_dies_again_while_it_take
         await require_done_once(market, calls=3)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("number", range(1, KILLS))
+@pytest.mark.parametrize(("number", "when"), moments())
 @in_loop
 async def test_an_order_is_done_once_whenever_the_process_of_dator_alone_is_killed(
     number: int, when: str

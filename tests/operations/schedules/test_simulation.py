@@ -6,7 +6,6 @@ unless its policy skipped it while a run went on, or no server had a whole look 
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -35,6 +34,8 @@ from anabranch.store.memory.store import MemoryStore
 from anabranch.store.record_ports import RecordChange
 from anabranch.testing.store_suite.samples import a_batch, a_commit
 from seeds import seeds
+
+from .in_place import run_in_place
 
 BEGIN = 1_794_916_800_000
 HOUR = 3_600_000
@@ -261,7 +262,7 @@ def check(world: World, schedule: Schedule) -> None:
 @pytest.mark.parametrize("seed", seeds(100, least=6))
 def test_a_tick_begins_one_run_whatever_crashes(seed: int, servers: int) -> None:
     world = World(seed)
-    for one in asyncio.run(simulate(world, servers)):
+    for one in run_in_place(simulate(world, servers)):
         check(world, one)
 
 
@@ -282,6 +283,6 @@ def test_without_crashes_and_with_short_runs_every_tick_begins_its_run() -> None
             assert server.wake - world.clock.now() <= 60_000, "it looks every minute"
             world.clock.advance_to(server.wake)
 
-    asyncio.run(whole())
+    run_in_place(whole())
     expected = [run_of("s", t) for t in times(timetable_of(spec), BEGIN, HORIZON)]
     assert sorted(world.creations) == expected

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from anabranch.runtime.jobs.pool_queues import PoolQueues
+from anabranch.runtime.jobs.pool_queues import COME_SECONDS, PoolQueues
 from surfaces.worker.support import ONE, run, serving, until
+from virtual import run_virtually
 
 
 def test_who_waits_hears_of_a_job_and_is_given_none() -> None:
@@ -68,21 +69,21 @@ def test_a_job_that_the_first_who_hears_of_it_does_not_take_is_told_to_the_next(
         await asyncio.wait(both)
         assert told == ["first", "second"]  # it did not come
 
-    run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_job_that_is_taken_wakes_no_other_worker() -> None:
     async def scenario() -> None:
         pools = PoolQueues()
         first = asyncio.ensure_future(pools.wait("gpu", 3600, takes=False))
-        second = asyncio.ensure_future(pools.wait("gpu", 0.5, takes=False))
+        second = asyncio.ensure_future(pools.wait("gpu", 60, takes=False))
         await asyncio.sleep(0)
         pools.add("r", "1.0", 1, "gpu", 0)
         await first
         assert len(list(pools.take("gpu", 1))) == 1
         line = pools._lines["gpu"]
-        await asyncio.sleep(0.2)  # longer than a worker is given to come
+        await asyncio.sleep(2 * COME_SECONDS)
         assert len(line.waiters) == 1
         await second
 
-    run(scenario())
+    run_virtually(scenario())

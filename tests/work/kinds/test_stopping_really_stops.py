@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from anabranch.work.kind_options import ProcessOptions, ShellOptions
 from anabranch.work.kinds.commands.shell import Shell
 from anabranch.work.kinds.python.performer import Python
 from anabranch.work.port import Performer
+from hangs import PATIENCE
+from seeds import seeds
 
 from ..support import alive, fault_of, gone, perform, run, task, written
 
@@ -184,10 +185,7 @@ def test_many_cancels_at_random_instants_leave_nothing() -> None:
     async def scenario() -> None:
         performer = Python(ProcessOptions(limit=4, grace_seconds=0.2))
         pids: set[int] = set()
-        until = time.monotonic() + 3
-        round_number = 0
-        while time.monotonic() < until:
-            round_number += 1
+        for round_number in seeds(200, least=20):
             jobs = [
                 asyncio.ensure_future(performer.perform(task(code="return 1"))) for _ in range(8)
             ]
@@ -233,6 +231,16 @@ time.sleep(300)
 }
 
 
+async def run_out_of_time(performer: Performer, given: dict[str, Any], path: Path) -> list[int]:
+    """The processes that moved away, some time before the task was out of time."""
+    for seconds in PATIENCE[:-1]:  # a busy machine may not come to the process that moves away
+        fault = fault_of(await perform(performer, task(timeout=f"{seconds}s", **given)))
+        assert fault.kind == "timeout"
+        if path.exists() and path.read_text().split():
+            break
+    return await written(path, 1)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="found by what /proc tells")
 @pytest.mark.parametrize("how", ["cancelled", "out of time"])
 @pytest.mark.parametrize(("kind", "code"), MOVED_AWAY.values(), ids=list(MOVED_AWAY))
@@ -246,16 +254,14 @@ def test_a_process_that_left_its_session_is_ended_with_its_task(
         if kind == "shell":
             given = {"command": code, "env": {"PIDS": str(path)}}
         if how == "out of time":
-            given["timeout"] = "3s"
-        work = asyncio.ensure_future(perform(performer, task(**given)))
-        pids = await written(path, 1)
-        assert alive(pids[0])
-        if how == "cancelled":
+            pids = await run_out_of_time(performer, given, path)
+        else:
+            work = asyncio.ensure_future(perform(performer, task(**given)))
+            pids = await written(path, 1)
+            assert alive(pids[0])
             work.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await work
-        else:
-            assert fault_of(await work).kind == "timeout"
         assert gone(*pids)
         if isinstance(performer, Python):
             await performer.close()

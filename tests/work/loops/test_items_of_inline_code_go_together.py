@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from anabranch.work.loops.shards import Shards
 from anabranch.work.pipeline import item_batches as batching
 from anabranch.work.pipeline.pipeline import Services
 from hangs import PATIENCE
-from seeds import seeds
+from seeds import SHARE, seeds
 
 from ..pipeline.pipelines import rule, shard_task, spec
 from ..support import gone, run
@@ -238,7 +238,7 @@ def both_ways(
     return together
 
 
-@pytest.mark.parametrize("seed", seeds(80, least=10))
+@pytest.mark.parametrize("seed", seeds(80 if SHARE >= 1 else 50))
 def test_whatever_items_do_they_come_to_the_same_as_each_by_itself(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,16 +256,26 @@ def test_whatever_items_do_they_come_to_the_same_as_each_by_itself(
     both_ways(made, deeds, tmp_path / "begun", monkeypatch, stops=stops, recycle_after=recycle)
 
 
-@pytest.mark.parametrize("deed", DEEDS)
+def groups_of_deeds() -> Iterator[tuple[str, ...]]:
+    """All of them, some at a time: every shard begins a process of its own."""
+    yield (FORGERY,)
+    others = [name for name in DEEDS if name != FORGERY]
+    for first in range(0, len(others), 7):
+        yield tuple(others[first : first + 7])
+
+
+@pytest.mark.parametrize("group", list(groups_of_deeds()), ids=lambda group: group[0])
 def test_everything_that_an_item_can_do_is_its_own_affair(
-    deed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    group: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deeds = ["number", "prints", deed, "prints", deed, "looks for soil"]
+    each = (["number", "prints", deed, "prints", deed, "looks for soil"] for deed in group)
+    deeds = [one for some in each for one in some]
     made = task_spec(tmp_path / "begun", *RULES["goes on"])
     seen = both_ways(made, deeds, tmp_path / "begun", monkeypatch)
-    assert seen.begun.count("0") == 1
-    assert seen.log[1, "stdout"].startswith("out of 1\n")
-    assert seen.log[3, "stdout"].startswith("out of 3\n")
+    for at in range(0, len(deeds), 6):
+        assert seen.begun.count(str(at)) == 1
+        for printing in (at + 1, at + 3):
+            assert seen.log[printing, "stdout"].startswith(f"out of {printing}\n"), deeds[at + 2]
 
 
 def test_an_item_that_takes_too_long_is_ended_and_no_other(
@@ -312,7 +322,7 @@ result = [v, twice, sorted(input_data), limit]
 """
 
 
-@pytest.mark.parametrize("seed", seeds(20, least=4))
+@pytest.mark.parametrize("seed", seeds(20, least=2))
 @pytest.mark.parametrize("rules", ["none", "shares", "goes on"])
 def test_arguments_that_are_made_of_the_item_alone_come_to_the_same(
     seed: int, rules: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -48,7 +49,8 @@ def iteration_of(made: TaskSpec, **more: Any) -> Iteration:
     return Iteration(Program((made,)), "n", **{"item": PATH, "result": RESULT_PATH, **more})
 
 
-def crossed(
+async def cross(
+    threads: Threads,
     call: Callable[..., Any],
     iteration: Iteration,
     shard: Shard,
@@ -59,20 +61,34 @@ def crossed(
 ) -> Answer:
     toolbox = Toolbox()
     toolbox.add("t", call, blocking=blocking)
+    services = Services(performers=toolbox.performers(threads))
+    task = shard_task(iteration, shard)
+    if progress is not None:
+        task = msgspec.structs.replace(task, progress=progress)
+    answer = await Shards(services, items).perform(task)
+    assert isinstance(answer, Answer)
+    assert answer.shard is not None
+    return answer
+
+
+def crossed(*given: Any, **more: Any) -> Answer:
+    """One crossing, in a loop and with threads of its own."""
 
     async def scenario() -> Answer:
         threads = Threads(2)
-        services = Services(performers=toolbox.performers(threads))
-        task = shard_task(iteration, shard)
-        if progress is not None:
-            task = msgspec.structs.replace(task, progress=progress)
-        answer = await Shards(services, items).perform(task)
+        answer = await cross(threads, *given, **more)
         await threads.close()
-        assert isinstance(answer, Answer)
-        assert answer.shard is not None
         return answer
 
     return run(scenario())
+
+
+@contextmanager
+def only_pipelines() -> Iterator[None]:
+    """Nothing is done by one call for an item."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "call_plan", lambda *_given: None)
+        yield
 
 
 def plain(answer: Answer) -> Any:
@@ -90,7 +106,7 @@ class Odd(Exception):
 def raising(error: BaseException) -> Callable[[Any], Any]:
     def call(n: Any) -> Any:
         if n == 2:
-            raise error
+            raise error.with_traceback(None)  # or it grows with every raise
         return n
 
     return call
@@ -131,20 +147,24 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("blocking", [False, True], ids=["in place", "in a thread"])
-@pytest.mark.parametrize("stops", [False, True], ids=["all", "until one fails"])
-@pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("call", CALLS)
-def test_calls_and_pipelines_come_to_the_same(
-    call: str, values: str, stops: bool, blocking: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    iteration = iteration_of(spec("t", inputs={"n": ITEM}), stops=stops)
-    given = Items(*VALUES[values])
-    shard = Shard(0, 0, len(VALUES[values]))
-    short = crossed(CALLS[call], iteration, shard, given, blocking=blocking)
-    monkeypatch.setattr(shards, "call_plan", lambda *_given: None)
-    long = crossed(CALLS[call], iteration, shard, given, blocking=blocking)
-    assert plain(short) == plain(long)
+def test_calls_and_pipelines_come_to_the_same(call: str) -> None:
+    async def scenario() -> list[Any]:
+        threads = Threads(2)
+        different = []
+        for values, stops, blocking in itertools.product(VALUES, (False, True), (False, True)):
+            iteration = iteration_of(spec("t", inputs={"n": ITEM}), stops=stops)
+            shard = Shard(0, 0, len(VALUES[values]))
+            given = (threads, CALLS[call], iteration, shard, Items(*VALUES[values]))
+            short = await cross(*given, blocking=blocking)
+            with only_pipelines():
+                long = await cross(*given, blocking=blocking)
+            if plain(short) != plain(long):
+                different.append((values, stops, blocking, plain(short), plain(long)))
+        await threads.close()
+        return different
+
+    assert run(scenario()) == []
 
 
 REDUCERS = ("set", "sum", "min", "max", "append", "merge")
@@ -162,35 +182,49 @@ SHARED: dict[str, TaskSpec] = {
 }
 
 
-@pytest.mark.parametrize("blocking", [False, True], ids=["in place", "in a thread"])
-@pytest.mark.parametrize("stops", [False, True], ids=["all", "until one fails"])
-@pytest.mark.parametrize("shares", SHARED)
+def noting(call: str, seen: list[Any]) -> Callable[[Any], Any]:
+    """The call, which writes down what it is called with."""
+
+    def noted(value: Any) -> Any:
+        seen.append(value)
+        return CALLS[call](value)
+
+    return noted
+
+
+async def share(
+    threads: Threads, call: str, iteration: Iteration, *, blocking: bool
+) -> tuple[list[Any], list[Any]]:
+    """What it comes to for each of the values, and what was called."""
+    seen: list[Any] = []
+    tool = noting(call, seen)
+    assert calls_of(iteration, tool, blocking=blocking) is not None
+    answers = []
+    for values in VALUES.values():
+        shard = Shard(0, 0, len(values))
+        answer = await cross(threads, tool, iteration, shard, Items(*values), blocking=blocking)
+        answers.append(plain(answer))
+    return answers, seen
+
+
 @pytest.mark.parametrize("call", CALLS)
-def test_what_calls_share_is_what_pipelines_share(
-    call: str, shares: str, stops: bool, blocking: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_calls_share_is_what_pipelines_share(call: str) -> None:
     """And no item is called that would not have been called by itself."""
-    answers, called = [], []
-    for _ in ("by calls", "by pipelines"):
-        seen: list[Any] = []
 
-        def noted(value: Any, seen: list[Any] = seen) -> Any:
-            seen.append(value)
-            return CALLS[call](value)
-
-        tool = lambda value: noted(value)  # noqa: E731
-        for values in VALUES.values():
+    async def scenario() -> list[Any]:
+        threads = Threads(2)
+        different = []
+        for shares, stops, blocking in itertools.product(SHARED, (False, True), (False, True)):
             iteration = iteration_of(SHARED[shares], stops=stops)
-            assert calls_of(iteration, tool, blocking=blocking) is not None
-            shard = Shard(0, 0, len(values))
-            answers.append(
-                plain(crossed(tool, iteration, shard, Items(*values), blocking=blocking))
-            )
-        called.append(seen)
-        monkeypatch.setattr(shards, "call_plan", lambda *_given: None)
-    half = len(answers) // 2
-    assert answers[:half] == answers[half:]
-    assert called[0] == called[1]
+            short = await share(threads, call, iteration, blocking=blocking)
+            with only_pipelines():
+                long = await share(threads, call, iteration, blocking=blocking)
+            if short != long:
+                different.append((shares, stops, blocking, short, long))
+        await threads.close()
+        return different
+
+    assert run(scenario()) == []
 
 
 class AtHand(Items):
@@ -201,40 +235,43 @@ class AtHand(Items):
         return self.at_hand(_source, shard)
 
 
-@pytest.mark.parametrize("shares", SHARED)
-@pytest.mark.parametrize("call", CALLS)
-def test_an_item_that_is_called_at_once_comes_to_the_same(
-    call: str, shares: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Alone in its shard, or the only one of its shard that is tried again."""
+#: One of each kind of value.
+ALONE = (0, 1, 2, "", "2", "zażółć", None, True, 1.5, {"a": [1]}, [2, [3]], 2**63, 2**64, math.inf)
+
+
+async def compare_one_at_a_time(call: str, shares: str) -> list[Any]:
+    """The items of which a call at once makes something else than a pipeline does."""
     calls: list[Any] = []
-
-    def tool(value: Any) -> Any:
-        calls.append(value)
-        return CALLS[call](value)
-
     toolbox = Toolbox()
-    toolbox.add("t", tool, blocking=False)
+    toolbox.add("t", noting(call, calls), blocking=False)
     services = Services(performers=toolbox.performers(Threads(1)))
-    values = [each for some in VALUES.values() for each in some]
-    items = AtHand(*values)
+    calling, walking = (Shards(services, AtHand(*ALONE)) for _ in range(2))
+    different: list[Any] = []
+    for keeps, index in itertools.product((True, False), range(len(ALONE))):
+        iteration = iteration_of(SHARED[shares], keep_results=keeps, retries=1)
+        for shard in (Shard(0, index, 1), Shard(0, 0, len(ALONE), only=(index,), tries=1)):
+            task = shard_task(iteration, shard)
+            short = calling.perform_at_once(task)
+            with only_pipelines():
+                assert walking.perform_at_once(task) is None
+                long = await walking.perform(task)
+            assert isinstance(short, Answer)
+            assert isinstance(long, Answer)
+            if plain(short) != plain(long):
+                different.append((shares, keeps, shard, plain(short), plain(long)))
+    if calls[::2] != calls[1::2]:
+        different.append((shares, "each item is called once by both ways", calls))
+    return different
 
-    async def scenario() -> None:
-        for index, keeps in itertools.product(range(len(values)), (True, False)):
-            iteration = iteration_of(SHARED[shares], keep_results=keeps, retries=1)
-            for shard in (Shard(0, index, 1), Shard(0, 0, len(values), only=(index,), tries=1)):
-                task = shard_task(iteration, shard)
-                short = Shards(services, items).perform_at_once(task)
-                with monkeypatch.context() as patch:
-                    patch.setattr(shards, "call_plan", lambda *_given: None)
-                    assert Shards(services, items).perform_at_once(task) is None
-                    long = await Shards(services, items).perform(task)
-                assert isinstance(short, Answer)
-                assert isinstance(long, Answer)
-                assert plain(short) == plain(long)
 
-    run(scenario())
-    assert calls[::2] == calls[1::2], "each item is called once by both ways"
+@pytest.mark.parametrize("call", CALLS)
+def test_an_item_that_is_called_at_once_comes_to_the_same(call: str) -> None:
+    """Alone in its shard, or the only one of its shard that is tried again."""
+
+    async def scenario() -> list[Any]:
+        return [one for shares in SHARED for one in await compare_one_at_a_time(call, shares)]
+
+    assert run(scenario()) == []
 
 
 def test_what_is_shared_belongs_to_items_that_are_over_at_every_checkpoint() -> None:

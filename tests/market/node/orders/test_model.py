@@ -7,8 +7,9 @@ them, opened again from its store, and the caller asks again.
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -109,6 +110,14 @@ def order_of(facts: OrderFacts) -> dict[str, Any]:
     )
 
 
+class Met(NamedTuple):
+    """What came up in a history."""
+
+    crashes: int
+    states: frozenset[str]
+    answers: frozenset[str]
+
+
 class History:
     """One random history: everything is done to the node and to the model."""
 
@@ -119,6 +128,8 @@ class History:
         self.desk = Desk(*SIGNED_OFFERS, store=self.store)
         self.orders: dict[str, Any] = {}  # as the node signed them
         self.crashes = 0
+        self.states: set[str] = set()
+        self.answers: set[str] = set()
 
     async def run(self) -> None:
         await self.desk.opened()
@@ -227,6 +238,12 @@ class History:
     # -- at the model ------------------------------------------------------------------------
 
     def at_the_model(self, kind: str, *values: Any) -> Any:
+        answer = self._at_the_model(kind, *values)
+        self.answers.add(f"{kind} {answer}")
+        self.states.update(one.state for one in self.model.placed.values())
+        return answer
+
+    def _at_the_model(self, kind: str, *values: Any) -> Any:
         if kind == "tick":
             name = values[0]
             if name in self.model.placed:
@@ -335,43 +352,27 @@ _ANY_ORDER = BUYER.sign_as_participant(
 )
 
 
+@cache
+def play(seed: int) -> Met:
+    history = History(seed)
+    try:
+        asyncio.run(history.run())
+    except BaseException as error:
+        error.add_note(f"seed {seed}")
+        raise
+    return Met(history.crashes, frozenset(history.states), frozenset(history.answers))
+
+
 @pytest.mark.parametrize("number", range(PARTS))
 def test_node_and_model_agree_on_random_histories_with_crashes(number: int) -> None:
-    async def scenario() -> None:
-        crashes = 0
-        for seed in part(number, PARTS, HISTORIES):
-            history = History(seed)
-            try:
-                await history.run()
-            except BaseException as error:
-                error.add_note(f"seed {seed}")
-                raise
-            crashes += history.crashes
-        assert crashes > 0
-
-    asyncio.run(scenario())
+    assert sum(play(seed).crashes for seed in part(number, PARTS, HISTORIES)) > 0
 
 
 def test_the_histories_reach_every_state_and_every_class() -> None:
     """Otherwise agreement would say little."""
-    states: set[str] = set()
-    answers: set[str] = set()
-
-    async def scenario() -> None:
-        for seed in range(100):
-            history = History(seed)
-            kept = history.at_the_model
-
-            def noted(kind: str, *values: Any, kept: Any = kept) -> Any:
-                answer = kept(kind, *values)
-                answers.add(f"{kind} {answer}")
-                states.update(one.state for one in kept.__self__.model.placed.values())
-                return answer
-
-            history.at_the_model = noted  # type: ignore[method-assign]
-            await history.run()
-
-    asyncio.run(scenario())
+    met = [play(seed) for seed in range(100)]
+    states = frozenset[str]().union(*(one.states for one in met))
+    answers = frozenset[str]().union(*(one.answers for one in met))
     assert states == set(STATES)
     assert answers >= {
         *("submit opened", "submit replayed", "submit conflict", "submit offer-not-found"),
