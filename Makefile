@@ -125,7 +125,7 @@ soak: $(STAMP)          ## long simulation, all seeds, a second server, 20 demos
 	@$(BIN)/python -m anabranch.testing.soak --seeds $(or $(SEEDS),20000)
 	@first=$(or $(FIRST),$$(date +%s)); echo "seeds from $$first on"; \
 	  ANABRANCH_SEEDS=1 ANABRANCH_FIRST_SEED=$$first ANABRANCH_SOAK=1 \
-	  $(SUITE) --patient $$(grep -rlE 'from seeds import|mark\.soak' tests --include='*.py')
+	  $(SUITE) --patient
 	@ANABRANCH_STORY_RUNS=1000 $(BIN)/python -m pytest -q tests/surfaces/stories -k many_runs
 	@ANABRANCH_TEST_ELSEWHERE=1 $(SUITE) --patient tests/surfaces/http tests/surfaces/ui
 	@ANABRANCH_DEMO_TIMES=$(or $(DEMOS),20) $(BIN)/python -m pytest -q tests/acceptance/test_demo.py

@@ -22,7 +22,13 @@ import anabranch
 from tools.suite.parts import Part
 from tools.suite.plugin import PartPlugin
 
-FIRST = ("aiohttp.test_utils", "hypothesis", "hypothesis.strategies", "yaml")
+FIRST = (
+    "aiohttp.test_utils",
+    "anyio.pytest_plugin",
+    "hypothesis.strategies",
+    "schemathesis.pytest.plugin",
+    "yaml",
+)
 #: These load libraries that begin threads, which a fork would not have.
 NOT_LOADED = ("anabranch.pools.dask", "anabranch.pools.ray", "anabranch.__main__")
 
