@@ -1,4 +1,8 @@
-"""A browser for each file of tests; every test gets a page that fails it when a script fails."""
+"""One browser for all files of a process; every test gets a page that fails it when a script fails.
+
+`page` is a page of Chromium, for what needs scripts, keys, layout or colours. `plain` reads and
+sends what the server renders, without it.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,18 @@ from typing import Any
 
 import pytest
 
-from anabranch.surfaces.ui.rendering import static_path
 from hangs import HANG_SECONDS
 
+from .plain import PlainPage
 from .support import Server, install_chromium
 
 #: With one renderer the pages of a context share a process, whose start is most of what a test of
 #: a page takes.
 ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--renderer-process-limit=1")
+SIZE = {"width": 1280, "height": 900}
 
 
-@pytest.fixture(scope="module")  # while it runs, the thread has a loop that others cannot share
+@pytest.fixture(scope="package")  # while it runs, the thread has a loop that others cannot share
 def browser() -> Iterator[Any]:
     from playwright.sync_api import Browser, Locator, sync_playwright
 
@@ -62,31 +67,59 @@ def server(where: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         yield running
 
 
+@pytest.fixture
+def plain(server: Any) -> PlainPage:
+    """In a browser that has not been here before and runs no scripts."""
+    return PlainPage(server.url)
+
+
 @pytest.fixture(scope="module")
 def context(browser: Any, server: Server) -> Iterator[Any]:
-    """With a page that stays open, so that the process that shows the pages stays as well."""
-    context = browser.new_context(
-        base_url=server.url, viewport={"width": 1280, "height": 900}, reduced_motion="reduce"
-    )
-    context.new_page().goto(static_path("icon.svg"))
+    context = browser.new_context(base_url=server.url, viewport=SIZE, reduced_motion="reduce")
     yield context
     context.close()
 
 
-@pytest.fixture
-def page(context: Any) -> Iterator[Any]:
-    """In a browser that has not been here before."""
-    (kept,) = context.pages
+@pytest.fixture(scope="module")
+def shared_page(context: Any) -> tuple[Any, list[str]]:
+    """The page that the tests of a file use one after the other, and what went wrong in it."""
     wrong: list[str] = []
     page = context.new_page()
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
+    return page, wrong
+
+
+@pytest.fixture
+def page(context: Any, shared_page: tuple[Any, list[str]]) -> Iterator[Any]:
+    """As a browser shows it that has not been here before."""
+    page, wrong = shared_page
+    wrong.clear()
+    before = context.pages
     yield page
+    said = list(wrong)
     for opened in context.pages:
-        if opened is not kept:
+        if opened not in before:
             opened.close()
-    context.set_offline(False)
-    context.clear_cookies()
-    kept.evaluate("localStorage.clear()")
+    _make_new(page)
     refused = "Failed to load resource"  # a page that is an error by intention
-    assert [text for text in wrong if refused not in text] == []
+    assert [text for text in said if refused not in text] == []
+
+
+def _make_new(page: Any) -> None:
+    """For the next test: what a test may have changed."""
+    page.context.set_offline(False)
+    page.context.clear_cookies()
+    if page.url.startswith("http"):
+        page.evaluate("localStorage.clear()")
+    if page.viewport_size != SIZE:
+        page.set_viewport_size(SIZE)
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+
+
+@pytest.fixture
+def new_page(context: Any) -> Iterator[Any]:
+    """A page of its own, for tests that add scripts, which no page loses again."""
+    page = context.new_page()
+    yield page
+    page.close()

@@ -35,7 +35,7 @@ from .support import (
     long_net,
 )
 from .test_definitions import BROKEN, FORMS
-from .test_joins import FULFILMENT, MEETING
+from .test_joins import CHAINED, FULFILMENT, MEETING
 from .test_signals import WAITING
 from .test_timeline_folds import PATIENT
 
@@ -94,7 +94,7 @@ workflow:
 """
 
 POOLED = TWO_STEPS.replace("step: dig\n", "step: dig\n    spec: {pool: gpu}\n")
-TEN_THOUSAND = LOOP.replace("shard_size: 10,", "shard_size: 200,")
+THOUSANDS = LOOP.replace("shard_size: 10,", "shard_size: 200,")
 
 
 def fill(server: Server, people: Market) -> dict[str, str]:
@@ -206,7 +206,11 @@ def _orchestrations(server: Server) -> dict[str, str]:
     done = server.run(OPINIONS, {"amount": 5}, rules=RULES, labels=owner)
     wrong = server.run(OPINIONS, {"other": 5}, rules=RULES, labels=owner)
     asleep = sleeping(server)
+    slow = {**RULES, "C": {**RULES["C"], "onValid": {"waitSec": 600}}, "D": RULES["A"]}
+    half = server.start(CHAINED, {"amount": 5}, rules=slow, labels=owner)
+    assert eventually(lambda: server.parts.engine.state(half).phases.get("sleeping"))
     return {
+        "half": half,
         "done": done,
         "wrong": wrong,
         "asleep": asleep,
@@ -220,6 +224,8 @@ def _asked(server: Server, people: Market) -> dict[str, str]:
     people.says("publication.verify", {"ok": False})
     judged = server.run(solicit("north", policy="any_one", fulfillment=FULFILMENT))
     barrier = server.start(MEETING)
+    retry = {"timeout": "PT10M", "retry": {"max_attempts": 2, "backoff": "PT0.1S"}}
+    rounds = server.run(solicit("west", "away", policy="any_one", timing=retry))
     assert eventually(lambda: server.parts.engine.state(barrier).gathers)
     assert eventually(lambda: len(server.parts.engine.state(waiting).jobs) == 1)
     return {
@@ -227,11 +233,12 @@ def _asked(server: Server, people: Market) -> dict[str, str]:
         "waiting": waiting,
         "judged": judged,
         "barrier": barrier,
+        "rounds": rounds,
     }
 
 
 def _loops(server: Server) -> dict[str, str]:
-    many = server.run(TEN_THOUSAND, {"count": 10_000, "error": "the item has no address"})
+    many = server.run(THOUSANDS, {"count": 2_000, "error": "the item has no address"})
     open_loop = server.start(LOOP, {"count": 500, "door": "never"})
     return {
         "many": many,
@@ -278,6 +285,7 @@ PAGES = {
     "run-long": "/runs/{long}",
     "xrc-done": "/runs/{done}",
     "xrc-joins": "/runs/{done}/joins",
+    "xrc-half-joined": "/runs/{half}/joins",
     "xrc-receipts": "/runs/{done}/receipts",
     "xrc-problem": "/runs/{wrong}",
     "xrc-asleep": "/runs/{asleep}",
@@ -290,7 +298,9 @@ PAGES = {
     "sessions-waker": "/sessions?waker=0x" + "c3" * 20,
     "arca-run": "/runs/{best}",
     "arca-joins": "/runs/{best}/joins",
+    "arca-rounds": "/runs/{rounds}/joins",
     "arca-asked": "/runs/{best}/dispatches",
+    "asked-nobody": "/runs/{brief}/dispatches",
     "arca-timeline": "/runs/{best}/timeline",
     "arca-waiting": "/runs/{waiting}",
     "arca-waiting-joins": "/runs/{waiting}/joins",
@@ -312,7 +322,9 @@ PAGES = {
     "approvals": "/approvals",
     "definitions": "/definitions",
     "definitions-problems": "/definitions",
+    "definitions-none": "/definitions?name=nothing",
     "definitions-form": "/definitions?fingerprint={kept}",
+    "definitions-form-wrong": "/definitions?fingerprint={kept}",
     "definitions-template": "/definitions",
     "definitions-versions": "/definitions?path=orders/quotes",
     "schedules": "/schedules",
@@ -385,6 +397,16 @@ def _problems(page: Any) -> None:
     page.locator("#marks button").first.wait_for()
 
 
+def _wrong_field(page: Any) -> None:
+    page.get_by_label("list").fill("[1,")
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.locator(".field-error").wait_for()
+
+
+def _unfold(page: Any) -> None:
+    page.locator("#run .card summary").first.click()
+
+
 def _template(page: Any) -> None:
     text = (EXAMPLES / "arca" / "template.json").read_text()
     page.get_by_role("textbox", name="Text").fill(text)
@@ -408,7 +430,11 @@ _ARRANGED: dict[str, Any] = {
     "loop-shards": _shards,
     "runs-ticked": lambda page: page.get_by_label("Tick all").check(),
     "runs-many": _many,
+    "arca-rounds": lambda page: page.locator("details.earlier summary").first.click(),
+    "arca-asked": _unfold,
+    "xrc-receipts": _unfold,
     "definitions-problems": _problems,
+    "definitions-form-wrong": _wrong_field,
     "definitions-template": _template,
     "participants-looked-at": _look,
     "keys": lambda page: page.keyboard.press("?"),

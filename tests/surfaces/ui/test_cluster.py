@@ -11,6 +11,7 @@ from anabranch.surfaces.http.serve import Server
 from shared_store import PARTITIONS, fresh_schema
 
 from ..cli.server_in_thread import served
+from .plain import PlainPage
 from .support import ASKED, eventually
 
 
@@ -71,19 +72,19 @@ def test_a_button_keeps_the_focus_while_the_page_is_rendered_again(
 
 
 def test_the_page_tells_who_owns_a_run_and_so_does_the_page_of_the_run(
-    page: Any, server: Server, postgres: str
+    plain: PlainPage, server: Server, postgres: str
 ) -> None:
-    page.goto("/definitions")
-    run = begun(page, server)
-    page.goto(f"/cluster?run={run}")
-    said = page.locator(".note").inner_text()
+    plain.goto("/definitions")
+    run = begun(plain, server)
+    plain.goto(f"/cluster?run={run}")
+    said = plain.locator(".note").inner_text()
     assert said.startswith(f"Run {run} is in partition ")
     assert "owned by anabranch (pid " in said
-    page.goto(f"/runs/{run}")
-    page.get_by_role("link", name="anabranch (pid ").click()
-    assert page.locator(".note").inner_text() == said
-    page.goto("/cluster?run=nowhere")
-    assert "there is no run 'nowhere'" in page.get_by_role("alert").inner_text()
+    plain.goto(f"/runs/{run}")
+    plain.get_by_role("link", name="anabranch (pid ").click()
+    assert plain.locator(".note").inner_text() == said
+    plain.goto("/cluster?run=nowhere")
+    assert "there is no run 'nowhere'" in plain.get_by_role("alert").inner_text()
 
 
 def begun(page: Any, server: Server) -> str:
@@ -102,12 +103,11 @@ def test_all_partitions_can_be_listed_and_stay_open(page: Any, server: Server) -
 
 
 def test_where_servers_share_no_store_the_link_is_hidden_and_the_page_says_why(
-    browser: Any, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with served(tmp_path_factory.mktemp("alone") / "runs.db") as alone:
-        page = browser.new_page(base_url=alone.url)
-        page.goto("/runs")
-        assert page.get_by_role("link", name="Cluster").count() == 0
-        page.goto("/cluster")
-        assert "This store has one server" in page.locator(".empty").inner_text()
-        page.close()
+        plain = PlainPage(alone.url)
+        plain.goto("/runs")
+        assert plain.get_by_role("link", name="Cluster").count() == 0
+        plain.goto("/cluster")
+        assert "This store has one server" in plain.locator(".empty").inner_text()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from anabranch.operations.access.credentials import CredentialChange, CredentialDraft
 from anabranch.operations.definitions.catalog import Draft
 
-from .support import NASTY, Server, picture
+from .plain import PlainPage
+from .support import NASTY, Server
 
 VALUES = ("first-value-1234", "second-value-5678")
 LOAD = """apiVersion: noetl.io/v2
@@ -44,33 +44,31 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_credentials_are_listed_with_their_fields_and_users_and_without_values(
-    page: Any, server: Server
+    plain: PlainPage, server: Server
 ) -> None:
-    page.goto("/credentials")
-    main, pg_main = (page.locator("tbody tr").nth(at).inner_text() for at in (0, 1))
+    plain.goto("/credentials")
+    main, pg_main = (plain.locator("tbody tr").nth(at).inner_text() for at in (0, 1))
     assert "main" in main
     assert "by bob" in main
     assert "etl/load" not in main  # `pg_main` is another one
     for words in ("postgres", "host", "password", "never", "ok", "etl/load", NASTY):
         assert words in pg_main
-    picture(page, "credentials")
-    assert not any(value in page.content() for value in VALUES)
-    page.get_by_role("link", name="etl/load").click()
-    page.get_by_role("heading", name="Versions of etl/load").wait_for()
+    assert not any(value in plain.content() for value in VALUES)
+    plain.get_by_role("link", name="etl/load").click()
+    plain.get_by_role("heading", name="Versions of etl/load").wait_for()
 
 
 def test_participants_are_listed_with_their_health_and_looked_at_when_asked(
-    page: Any, server: Server
+    plain: PlainPage, server: Server
 ) -> None:
-    page.goto("/participants")
-    assert page.locator("tbody .badge").all_inner_texts() == ["unknown", "unknown"]
-    assert "verify" in page.locator("main").inner_text()
-    page.get_by_role("button", name="Look whether they are there").click()
-    page.get_by_text("2 can be asked · 1 down · 1 up.").wait_for()
-    away, near = (page.locator("tbody tr").nth(at).inner_text() for at in (0, 1))
+    plain.goto("/participants")
+    assert plain.locator("tbody .badge").all_inner_texts() == ["unknown", "unknown"]
+    assert "verify" in plain.locator("main").inner_text()
+    plain.get_by_role("button", name="Look whether they are there").click()
+    plain.get_by_text("2 can be asked · 1 down · 1 up.").wait_for()
+    away, near = (plain.locator("tbody tr").nth(at).inner_text() for at in (0, 1))
     assert "down" in away
     assert "Connection refused" in away
     assert NASTY in away
     assert "text/summarise" in near
-    assert "secret-1234" not in page.content()
-    picture(page, "participants")
+    assert "secret-1234" not in plain.content()

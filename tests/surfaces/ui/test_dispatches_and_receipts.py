@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from .parties import Market, example, market, solicit
+from .plain import PlainPage
 from .support import OPINIONS, RULES, TWO_STEPS, Server, becomes, eventually
 
 
@@ -60,60 +61,62 @@ def test_requests_show_whom_they_went_to_until_when_and_what_became_of_them(
 
 
 def test_an_answer_that_is_large_is_linked_and_not_shown(
-    page: Any, server: Server, people: Market
+    plain: PlainPage, server: Server, people: Market
 ) -> None:
     people.says("north", {"text": "long " * 50_000})
     people.open("north")
     run = server.run(solicit("north", policy="any_one"))
-    page.goto(f"/runs/{run}/dispatches")
-    link = page.get_by_role("link", name="Answer of north")
+    plain.goto(f"/runs/{run}/dispatches")
+    link = plain.get_by_role("link", name="Answer of north")
     assert link.inner_text() == "250,011 bytes"
-    assert "long long" not in page.content()
-    answer = page.request.get(link.get_attribute("href"))
+    assert "long long" not in plain.content()
+    answer = plain.request.get(link.get_attribute("href"))
     assert answer.json() == {"text": "long " * 50_000}
     people.says("north", {"price": 9, "summary": "long"})
 
 
-def test_the_snapshot_is_a_link_away(page: Any, server: Server, people: Market) -> None:
+def test_the_snapshot_is_a_link_away(plain: PlainPage, server: Server, people: Market) -> None:
     people.open("north")
     run = server.run(solicit("north", policy="any_one"))
-    page.goto(f"/runs/{run}/dispatches")
-    page.get_by_role("link", name="Snapshot").click()
-    shown = json.loads(page.locator("pre").inner_text())
+    plain.goto(f"/runs/{run}/dispatches")
+    plain.get_by_role("link", name="Snapshot").click()
+    shown = json.loads(plain.locator("pre").inner_text())
     assert (shown["schema"], shown["status"]) == ("workflow-run-snapshot.v1", "completed")
     assert shown["steps"][0]["dispatches"][0]["target"] == "north"
 
 
-def test_receipts_of_an_orchestration_say_what_each_step_came_to(page: Any, server: Server) -> None:
+def test_receipts_of_an_orchestration_say_what_each_step_came_to(
+    plain: PlainPage, server: Server
+) -> None:
     run = server.run(OPINIONS, {"amount": 5}, rules=RULES)
-    page.goto(f"/runs/{run}")
-    page.get_by_role("link", name="Receipts").click()
+    plain.goto(f"/runs/{run}")
+    plain.get_by_role("link", name="Receipts").click()
     cards = {
         card.locator("h3").inner_text().split()[0]: card
-        for card in page.locator("article.receipt").all()
+        for card in plain.locator("article.receipt").all()
     }
     assert set(cards) == {"ORDER", "A", "B", "C", "DONE"}
     assert "invalid" in cards["B"].inner_text()
     assert "gas" in cards["A"].inner_text()
     cards["A"].locator("summary").click()
     assert '"stepId": "A"' in cards["A"].locator("pre").inner_text()
-    assert page.get_by_role("link", name="As JSON").get_attribute("href").endswith("/receipts")
+    assert plain.get_by_role("link", name="As JSON").get_attribute("href").endswith("/receipts")
 
 
-def test_pages_of_another_language_are_not_there(page: Any, server: Server) -> None:
+def test_pages_of_another_language_are_not_there(plain: PlainPage, server: Server) -> None:
     server.steps.open("any")
     run = server.run(TWO_STEPS, {"first": "any", "second": "any"})
-    page.goto(f"/runs/{run}")
-    assert page.get_by_role("link", name="Receipts").count() == 0
-    assert page.get_by_role("link", name="Asked").count() == 0
+    plain.goto(f"/runs/{run}")
+    assert plain.get_by_role("link", name="Receipts").count() == 0
+    assert plain.get_by_role("link", name="Asked").count() == 0
     for way in ("receipts", "receipts/panel", "snapshot.json", "dispatches/nothing"):
-        assert page.goto(f"/runs/{run}/{way}").status == 404
-    page.goto(f"/runs/{run}/dispatches")
-    page.get_by_text("This run has asked no participant").wait_for()
+        assert plain.goto(f"/runs/{run}/{way}").status == 404
+    plain.goto(f"/runs/{run}/dispatches")
+    plain.get_by_text("This run has asked no participant").wait_for()
 
 
 def test_what_a_source_decides_can_be_asked_again_or_overridden_by_name(
-    page: Any, server: Server, people: Market
+    plain: PlainPage, server: Server, people: Market
 ) -> None:
     people.says("publication.verify", {"ok": False})
     people.open("north", "publication.verify")
@@ -127,15 +130,15 @@ def test_what_a_source_decides_can_be_asked_again_or_overridden_by_name(
         },
     }
     run = server.run(solicit("north", policy="any_one", fulfillment=rule))
-    page.goto("/approvals")
-    card = page.locator(f'article[data-gate="{run}"]')
+    plain.goto("/approvals")
+    card = plain.locator(f'article[data-gate="{run}"]')
     assert "decided by capability publication.verify alone" in card.inner_text()
     assert card.get_by_role("button", name="Approve", exact=True).count() == 0
     card.get_by_role("button", name="Ask capability publication.verify again").click()
-    page.get_by_text("Asked again.").wait_for()
+    plain.get_by_text("Asked again.").wait_for()
     server.wait(run, standing=True)  # it says no once more
-    page.goto("/approvals")
-    card = page.locator(f'article[data-gate="{run}"]')
+    plain.goto("/approvals")
+    card = plain.locator(f'article[data-gate="{run}"]')
     card.get_by_role("button", name="Override: approve").click()
-    page.get_by_text("Approved.").wait_for()
+    plain.get_by_text("Approved.").wait_for()
     assert server.wait(run).status == "completed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from .plain import PlainPage
 from .scenes import HANDLED, is_live
 from .support import LOOP, OPINIONS, RULES, TWO_STEPS, VALID, Server, becomes
 
@@ -49,15 +50,15 @@ def test_a_no_that_an_error_gave_says_so_and_counts_as_a_problem(page: Any, serv
 
 
 def test_failed_items_that_a_loop_tolerates_are_a_problem_of_a_completed_run(
-    page: Any, server: Server
+    plain: PlainPage, server: Server
 ) -> None:
     run = server.run(LOOP, {"count": 60})
-    page.goto(f"/runs/{run}")
-    assert "completed" in page.locator("h1").inner_text()
-    assert "1 problem" in page.locator("h1").inner_text()
+    plain.goto(f"/runs/{run}")
+    assert "completed" in plain.locator("h1").inner_text()
+    assert "1 problem" in plain.locator("h1").inner_text()
     handled = server.run(HANDLED)
-    page.goto(f"/runs/{handled}")
-    assert "problem" not in page.locator("h1").inner_text()  # it has a way of its own
+    plain.goto(f"/runs/{handled}")
+    assert "problem" not in plain.locator("h1").inner_text()  # it has a way of its own
 
 
 def test_a_job_that_no_worker_has_is_queued(page: Any, server: Server) -> None:

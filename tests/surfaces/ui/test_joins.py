@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from .parties import Market, example, market, solicit
+from .plain import PlainPage
 from .support import OPINIONS, RULES, Server, becomes, eventually
 
 
@@ -39,10 +41,14 @@ def rows(page: Any) -> dict[str, str]:
 
 
 def row_says(page: Any, who: str, *words: str) -> None:
-    assert eventually(lambda: all(word in rows(page).get(who, "") for word in words)), (
-        who,
-        rows(page),
-    )
+    def says() -> bool:
+        if all(word in rows(page).get(who, "") for word in words):
+            return True
+        if isinstance(page, PlainPage):  # the others move by themselves
+            page.reload()
+        return False
+
+    assert eventually(says), (who, rows(page))
 
 
 def badge(page: Any) -> str:
@@ -88,53 +94,53 @@ def test_a_best_of_fills_live_and_ends_as_a_table_of_scores(
 
 
 def test_an_answer_without_a_number_is_no_candidate(
-    page: Any, server: Server, people: Market
+    plain: PlainPage, server: Server, people: Market
 ) -> None:
     people.open("north", "odd")
     run = server.run(solicit("north", "odd", policy="best_of"))
-    page.goto(f"/runs/{run}/joins")
-    row_says(page, "odd", "–", "answered without a number to compare")
-    row_says(page, "north", "winner")
+    plain.goto(f"/runs/{run}/joins")
+    row_says(plain, "odd", "–", "answered without a number to compare")
+    row_says(plain, "north", "winner")
 
 
 def test_with_any_one_the_first_wins_and_the_others_are_cancelled(
-    page: Any, server: Server, people: Market
+    plain: PlainPage, server: Server, people: Market
 ) -> None:
     run = server.start(solicit("north", "south", policy="any_one"))
-    page.goto(f"/runs/{run}/joins")
-    row_says(page, "south", "late")
+    plain.goto(f"/runs/{run}/joins")
+    row_says(plain, "south", "late")
     people.open("north")
-    row_says(page, "north", "winner", "the first usable answer")
-    row_says(page, "south", "cancelled", "before it answered")
-    card = page.locator("#joins article")
+    row_says(plain, "north", "winner", "the first usable answer")
+    row_says(plain, "south", "cancelled", "before it answered")
+    card = plain.locator("#joins article")
     assert "1 of 2" in card.locator("h3").inner_text()
     assert "the engine cancels the others" in card.inner_text()
 
 
 def test_a_quorum_counts_those_who_can_be_reached(
-    page: Any, server: Server, people: Market
+    plain: PlainPage, server: Server, people: Market
 ) -> None:
     text = solicit("north", "south", "east", "away", policy="quorum")
     run = server.start(text)
-    page.goto(f"/runs/{run}/joins")
-    row_says(page, "away", "not counted")
+    plain.goto(f"/runs/{run}/joins")
+    row_says(plain, "away", "not counted")
     people.open("south")
-    becomes(page, "document.querySelector('.tally').textContent === '1 of 2 in'")
-    assert "2 of 4" in page.locator("#joins h3").inner_text()
+    plain.locator(".tally", has_text="1 of 2 in").wait_for()
+    assert "2 of 4" in plain.locator("#joins h3").inner_text()
     people.open("north")
-    row_says(page, "north", "counted")
-    row_says(page, "east", "cancelled")
-    assert page.locator(".tally").inner_text() == "2 of 2 in"
+    row_says(plain, "north", "counted")
+    row_says(plain, "east", "cancelled")
+    assert plain.locator(".tally").inner_text() == "2 of 2 in"
 
 
 def test_whoever_was_asked_again_has_a_round_for_each_time(
-    page: Any, server: Server, people: Market
+    plain: PlainPage, server: Server, people: Market
 ) -> None:
     people.open("west")
     retry = {"timeout": "PT10M", "retry": {"max_attempts": 1, "backoff": "PT0.2S"}}
     run = server.run(solicit("west", policy="any_one", timing=retry))
-    page.goto(f"/runs/{run}/joins")
-    card = page.locator("#joins article")
+    plain.goto(f"/runs/{run}/joins")
+    card = plain.locator("#joins article")
     assert card.count() == 1
     assert "round 2 of up to 2" in card.locator("h3").inner_text()
     earlier = card.locator("details.earlier")
@@ -144,14 +150,14 @@ def test_whoever_was_asked_again_has_a_round_for_each_time(
 
 
 def test_time_that_is_up_is_told_of_those_who_did_not_answer(
-    page: Any, server: Server, people: Market
+    plain: PlainPage, server: Server, people: Market
 ) -> None:
     people.open("north")
     run = server.run(solicit("north", "south", policy="best_of", timing={"timeout": "PT1S"}))
-    page.goto(f"/runs/{run}/joins")
-    row_says(page, "south", "too late", "did not answer in time; cancelled")
-    row_says(page, "north", "winner")
-    assert "time is up" in page.locator("#joins .facts").first.inner_text()
+    plain.goto(f"/runs/{run}/joins")
+    row_says(plain, "south", "too late", "did not answer in time; cancelled")
+    row_says(plain, "north", "winner")
+    assert "time is up" in plain.locator("#joins .facts").first.inner_text()
 
 
 FULFILMENT = {
@@ -186,25 +192,25 @@ def test_the_judge_is_shown_while_it_is_asked_and_with_what_it_said(
 
 
 def test_an_orchestration_joins_two_of_three_and_kills_who_is_not_needed(
-    page: Any, server: Server
+    plain: PlainPage, server: Server
 ) -> None:
     slow = {**RULES, "B": {**RULES["B"], "rules": ["[amount] > 0"]}}
     run = server.run(OPINIONS, {"amount": 5}, rules=slow)
-    page.goto(f"/runs/{run}/joins")
-    assert "2 of 3" in page.locator("#joins h3").inner_text()
-    found = rows(page)
+    plain.goto(f"/runs/{run}/joins")
+    assert "2 of 3" in plain.locator("#joins h3").inner_text()
+    found = rows(plain)
     assert sum("counted" in text for text in found.values()) == 2
     (loser,) = [text for text in found.values() if "counted" not in text]
     assert "killed" in loser
 
 
-def test_a_slot_that_stayed_empty_says_what_came_instead(page: Any, server: Server) -> None:
+def test_a_slot_that_stayed_empty_says_what_came_instead(plain: PlainPage, server: Server) -> None:
     run = server.run(OPINIONS, {"amount": 5}, rules=RULES)
-    page.goto(f"/runs/{run}/joins")
-    row_says(page, "A", "valid", "counted")
-    row_says(page, "C", "counted")
-    row_says(page, "B", "not filled", "it came as invalid, and this slot takes valid")
-    assert badge(page) == "closed"
+    plain.goto(f"/runs/{run}/joins")
+    row_says(plain, "A", "valid", "counted")
+    row_says(plain, "C", "counted")
+    row_says(plain, "B", "not filled", "it came as invalid, and this slot takes valid")
+    assert badge(plain) == "closed"
 
 
 #: C waits before D, and D is what the join expects.
@@ -214,16 +220,16 @@ CHAINED = OPINIONS.replace(
 ).replace('{"node": "C"', '{"node": "D"')
 
 
-def test_an_open_join_names_who_can_still_come(page: Any, server: Server) -> None:
+def test_an_open_join_names_who_can_still_come(plain: PlainPage, server: Server) -> None:
     waits = {**RULES["C"], "onValid": {"waitSec": 600}}
     rules = {**RULES, "C": waits, "D": RULES["A"]}
     run = server.start(CHAINED, {"amount": 5}, rules=rules)
-    page.goto(f"/runs/{run}/joins")
-    row_says(page, "A", "in")
-    row_says(page, "D", "late", "can still come", "at D")
-    card = page.locator("#joins article")
+    plain.goto(f"/runs/{run}/joins")
+    row_says(plain, "A", "in")
+    row_says(plain, "D", "late", "can still come", "at D")
+    card = plain.locator("#joins article")
     assert "a join: 1 of 2 delivered (A)" in card.inner_text()
-    assert badge(page) == "open"
+    assert badge(plain) == "open"
 
 
 MEETING = """
@@ -264,3 +270,20 @@ def test_a_playbook_that_joins_counts_who_has_come_of_all_who_could(
     row_says(page, "bob", "counted")
     assert page.locator(".tally").inner_text() == "2 of 3 in"
     assert badge(page) == "closed"
+
+
+def test_a_fan_of_a_thousand_is_counted_and_its_page_stays_small(
+    plain: PlainPage, server: Server, people: Market
+) -> None:
+    people.open("south")
+    names = [f"nobody{number}" for number in range(1000)]
+    run = server.run(solicit("south", *names, policy="best_of", name="crowd"))
+    plain.goto(f"/runs/{run}/joins")
+    assert plain.locator("#joins tbody tr").count() == 200
+    text = plain.locator("#joins article").inner_text()
+    assert "1,000 away" in text
+    assert "The first 200 of 1,001 slots" in text
+    assert "south" in plain.locator("#joins tbody tr").first.inner_text()
+    plain.goto(f"/runs/{run}/dispatches")
+    assert plain.locator("#dispatches tbody tr").count() == 200
+    assert json.loads(plain.request.get(f"/runs/{run}/snapshot.json").text())["steps"]

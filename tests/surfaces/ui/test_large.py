@@ -72,8 +72,37 @@ def note(name: str, value: Any) -> None:
     (ARTIFACTS / f"{name}.json").write_text(json.dumps(value, indent=2))
 
 
-def test_the_pages_of_a_run_over_100_000_items_come(server: Server) -> None:
-    run = server.run(MANY_ITEMS)
+@pytest.fixture(scope="module")
+def items(server: Server) -> str:
+    """A run over a hundred thousand items that has begun: the first test follows it."""
+    return server.start(MANY_ITEMS)
+
+
+@pytest.fixture(scope="module")
+def steps(server: Server) -> str:
+    """A run of five hundred steps that has ended."""
+    return server.run(long_net(500))
+
+
+def test_a_loop_of_100_000_items_is_followed_with_fifty_rows(
+    new_page: Any, server: Server, items: str
+) -> None:
+    page = new_page
+    page.add_init_script(WATCH)
+    page.goto(f"/runs/{items}/loops/squares")
+    page.evaluate("window.longest = 0")
+    done = "document.querySelector('[data-part=loop] [data-count=succeeded]').textContent"
+    becomes(page, f"{done} === '100,000'")
+    note("longest-task-of-100000-items", longest_task(page))
+    assert page.locator("table.items tbody tr").count() == 50  # never one for each item
+    page.goto(f"/runs/{items}")
+    page.wait_for_selector("#graph g.anb-done")
+    assert page.locator("#graph g.anb-box").count() == 1  # one node
+
+
+def test_the_pages_of_a_run_over_100_000_items_come(server: Server, items: str) -> None:
+    run = items
+    server.wait(run)
     ways = ("", "/timeline", "/timeline.json", "/events", "/events?after=900", "/joins", "/data")
     loops = ("", "?state=failed", "?after=99000", "?state=succeeded")
     paths = [f"/runs/{run}{way}" for way in ways]
@@ -83,10 +112,9 @@ def test_the_pages_of_a_run_over_100_000_items_come(server: Server) -> None:
     assert max(took.values()) < 3.0, took  # of processor time
 
 
-def test_the_pages_of_a_net_of_500_steps_come(server: Server) -> None:
-    run = server.run(long_net(500))
+def test_the_pages_of_a_net_of_500_steps_come(server: Server, steps: str) -> None:
     took = {
-        way: seconds_of(f"{server.url}/runs/{run}{way}")
+        way: seconds_of(f"{server.url}/runs/{steps}{way}")
         for way in ("", "/timeline", "/events", "/definition", "/data")
     }
     note("pages-of-500-steps", took)
@@ -94,8 +122,9 @@ def test_the_pages_of_a_net_of_500_steps_come(server: Server) -> None:
 
 
 def test_the_list_of_10_000_runs_comes_within_a_second(
-    page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    page = new_page
     # On a busy machine the page would otherwise end its look at them early, and say so.
     monkeypatch.setattr(bulk, "BUDGET_SECONDS", HANG_SECONDS)
     with Server(tmp_path) as server:
@@ -149,13 +178,16 @@ def fill(server: Server, count: int) -> None:
         server.store.commit(Batch(commits=commits))
 
 
-def test_large_pages_are_there_quickly_in_the_browser_too(page: Any, server: Server) -> None:
-    net, items = server.run(long_net(500)), server.run(MANY_ITEMS)
+def test_large_pages_are_there_quickly_in_the_browser_too(
+    new_page: Any, server: Server, items: str, steps: str
+) -> None:
+    page = new_page
+    server.wait(items)
     page.add_init_script(WATCH)
     took: dict[str, dict[str, float]] = {}
     for name, way, there in (
-        ("graph of 500", f"/runs/{net}", "#graph g.anb-done"),
-        ("timeline of 500", f"/runs/{net}/timeline", "#timeline rect.seg"),
+        ("graph of 500", f"/runs/{steps}", "#graph g.anb-done"),
+        ("timeline of 500", f"/runs/{steps}/timeline", "#timeline rect.seg"),
         ("panel of 100,000", f"/runs/{items}/loops/squares", "table.items tbody tr"),
         ("timeline of 100,000", f"/runs/{items}/timeline", "#timeline rect.seg-loop"),
     ):
@@ -170,7 +202,10 @@ def test_large_pages_are_there_quickly_in_the_browser_too(page: Any, server: Ser
     assert max(one["seconds"] for one in took.values()) < 5.0, took
 
 
-def test_a_graph_of_500_steps_moves_without_being_drawn_again(page: Any, server: Server) -> None:
+def test_a_graph_of_500_steps_moves_without_being_drawn_again(
+    new_page: Any, server: Server
+) -> None:
+    page = new_page
     text = long_net(500)
     for number in range(20, 500, 20):
         # A step in twenty stops for a moment, so that there are many updates and not one.
@@ -214,17 +249,3 @@ def test_a_graph_of_500_steps_moves_without_being_drawn_again(page: Any, server:
     assert updates < 500 * PER_STEP, "an update changes what has changed"
     assert moves < 40 * PER_STEP, "moving the picture draws none of it again"
     assert drawn < len(keys) * 500 * 2, "the timeline draws each of its bars once a key"
-
-
-def test_a_loop_of_100_000_items_is_followed_with_fifty_rows(page: Any, server: Server) -> None:
-    page.add_init_script(WATCH)
-    run = server.start(MANY_ITEMS, {"count": 100_000})
-    page.goto(f"/runs/{run}/loops/squares")
-    page.evaluate("window.longest = 0")
-    done = "document.querySelector('[data-part=loop] [data-count=succeeded]').textContent"
-    becomes(page, f"{done} === '100,000'", 600)
-    note("longest-task-of-100000-items", longest_task(page))
-    assert page.locator("table.items tbody tr").count() == 50  # never one for each item
-    page.goto(f"/runs/{run}")
-    page.wait_for_selector("#graph g.anb-done")
-    assert page.locator("#graph g.anb-box").count() == 1  # one node

@@ -11,6 +11,7 @@ from anabranch.runtime import log_writer
 from anabranch.store.work_log_ports import LogFilter
 from hangs import HANG_SECONDS
 
+from .plain import PlainPage
 from .scenes import shot
 from .support import NASTY, Server, becomes, eventually
 
@@ -114,7 +115,7 @@ def test_what_work_prints_is_text_and_nothing_else(page: Any, server: Server) ->
     server.steps.open("logs3")
 
 
-def test_a_wrong_question_is_a_page_that_says_so(page: Any, server: Server) -> None:
+def test_a_wrong_question_is_a_page_that_says_so(plain: PlainPage, server: Server) -> None:
     run = started(server, "logs5")
     server.steps.open("logs5")
     for query, said in (
@@ -123,8 +124,8 @@ def test_a_wrong_question_is_a_page_that_says_so(page: Any, server: Server) -> N
         ("step=nowhere", "has no step"),
         ("before=x", "before is a number"),
     ):
-        page.goto(f"/runs/{run}/logs?{query}")
-        assert said in page.locator("main").inner_text()
+        plain.goto(f"/runs/{run}/logs?{query}")
+        assert said in plain.locator("main").inner_text()
 
 
 def test_a_narrow_page_shows_whole_lines(page: Any, server: Server) -> None:

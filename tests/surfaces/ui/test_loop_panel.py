@@ -6,6 +6,7 @@ from typing import Any
 
 from anabranch.kernel import events as e
 
+from .plain import PlainPage
 from .scenes import confirm, events_of, is_live, shot
 from .support import LOOP, Server, becomes, eventually
 
@@ -44,19 +45,21 @@ def test_counts_rate_and_time_left_move_while_items_are_done(page: Any, server: 
     becomes(page, "document.querySelector('#status .badge').textContent === 'completed'")
 
 
-def test_a_click_on_an_error_shows_the_items_that_failed_of_it(page: Any, server: Server) -> None:
+def test_a_click_on_an_error_shows_the_items_that_failed_of_it(
+    plain: PlainPage, server: Server
+) -> None:
     run = server.run(LOOP, {"count": 120, "error": "the scale is broken"})
-    page.goto(f"/runs/{run}/loops/each")
-    failures = page.locator(".failures")
+    plain.goto(f"/runs/{run}/loops/each")
+    failures = plain.locator(".failures")
     assert failures.locator(".counter").inner_text().split() == ["3", "python"]
     assert "such as: ValueError: the scale is broken" in failures.inner_text()
     failures.locator(".counter").click()
-    assert page.url.endswith("?state=failed&error=python")
+    assert plain.url.endswith("?state=failed&error=python")
     assert failures.locator(".counter").get_attribute("aria-current") == "true"
-    texts = page.locator("table.items tbody tr").all_inner_texts()
+    texts = plain.locator("table.items tbody tr").all_inner_texts()
     assert [text.split()[0] for text in texts] == ["7", "57", "107"]
-    page.goto(f"/runs/{run}/loops/each?state=failed&error=http")
-    assert "No item is failed with the error http." in page.locator(".empty").inner_text()
+    plain.goto(f"/runs/{run}/loops/each?state=failed&error=http")
+    assert "No item is failed with the error http." in plain.locator(".empty").inner_text()
 
 
 def test_failures_are_counted_while_the_loop_runs(page: Any, server: Server) -> None:

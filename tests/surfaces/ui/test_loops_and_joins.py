@@ -6,6 +6,7 @@ from typing import Any
 
 from anabranch.kernel import stimuli as s
 
+from .plain import PlainPage
 from .support import LOOP, Server, becomes, eventually
 
 
@@ -17,21 +18,21 @@ def number(page: Any, name: str) -> int:
     return int(page.locator(f'[data-part=loop] [data-count="{name}"]').inner_text())
 
 
-def test_the_panel_counts_lists_and_explains_the_items(page: Any, server: Server) -> None:
+def test_the_panel_counts_lists_and_explains_the_items(plain: PlainPage, server: Server) -> None:
     run = server.run(LOOP, {"count": 120})
-    page.goto(f"/runs/{run}/loops/each")
-    assert (number(page, "succeeded"), number(page, "failed")) == (117, 3)
-    assert page.locator(".counters .counter").inner_text().split() == ["3", "python"]
-    assert page.locator("table.items tbody tr").count() == 50
-    page.get_by_role("link", name="Next").click()
-    assert page.locator("table.items tbody td").first.inner_text() == "50"
-    page.get_by_role("link", name="failed", exact=True).click()
-    texts = page.locator("table.items tbody tr").all_inner_texts()
+    plain.goto(f"/runs/{run}/loops/each")
+    assert (number(plain, "succeeded"), number(plain, "failed")) == (117, 3)
+    assert plain.locator(".counters .counter").inner_text().split() == ["3", "python"]
+    assert plain.locator("table.items tbody tr").count() == 50
+    plain.get_by_role("link", name="Next").click()
+    assert plain.locator("table.items tbody td").first.inner_text() == "50"
+    plain.get_by_role("link", name="failed", exact=True).click()
+    texts = plain.locator("table.items tbody tr").all_inner_texts()
     assert [text.split()[0] for text in texts] == ["7", "57", "107"]
     assert "item 57 is bad" in texts[1]
-    page.locator(".counters .counter").click()
-    assert "error=python" in page.url
-    assert page.locator("table.items tbody tr").count() == 3
+    plain.locator(".counters .counter").click()
+    assert "error=python" in plain.url
+    assert plain.locator("table.items tbody tr").count() == 3
 
 
 def test_a_loop_is_one_node_of_the_graph(page: Any, server: Server) -> None:

@@ -12,7 +12,8 @@ from anabranch.surfaces.http.serve import Server
 from pools.scripted import Script, ScriptedBackend, use_scripts
 
 from ..cli.server_in_thread import served
-from .support import NASTY, TWO_FRAMES, eventually
+from .plain import PlainPage
+from .support import NASTY, eventually
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 STEP = f"""{HEAD}metadata: {{name: step}}
@@ -121,31 +122,33 @@ def test_a_job_is_in_the_queue_of_the_cluster_until_a_worker_has_begun_it(
 
 
 def test_the_page_of_a_loop_says_where_its_shards_are(
-    page: Any, server: Server, heavy: ScriptedBackend
+    plain: PlainPage, server: Server, heavy: ScriptedBackend
 ) -> None:
-    run = begun(page, server, LOOP)
+    run = begun(plain, server, LOOP)
     tickets = given(heavy, "frames", 8)  # all that the window lets out
     heavy.begin_soon(tickets[0], WORKER)
-    said = page.locator("[data-cluster]")
+    said = plain.locator("[data-cluster]")
 
     def shown() -> bool:
-        page.goto(f"/runs/{run}/loops/frames")
+        plain.goto(f"/runs/{run}/loops/frames")
         return "1 at work there, 7 in its queue" in said.inner_text()
 
     assert eventually(shown)
     assert "Its shards are for dask at 10.0.0.5:8786" in said.inner_text()
     said.get_by_role("link", name="heavy").click()
-    page.locator("[data-key=pool-heavy] summary", has_text="8 jobs there").wait_for()
-    cancel(page, server, run)
+    plain.locator("[data-key=pool-heavy] summary", has_text="8 jobs there").wait_for()
+    cancel(plain, server, run)
 
 
-def test_a_run_that_waits_for_a_cluster_that_is_away_says_so(page: Any, server: Server) -> None:
-    run = begun(page, server, WAITS)
-    page.goto(f"/runs/{run}")
-    said = page.locator(".waits li", has_text="far_off").inner_text()
+def test_a_run_that_waits_for_a_cluster_that_is_away_says_so(
+    plain: PlainPage, server: Server
+) -> None:
+    run = begun(plain, server, WAITS)
+    plain.goto(f"/runs/{run}")
+    said = plain.locator(".waits li", has_text="far_off").inner_text()
     assert "waits for dask at hpc.internal:8786 (tls), away for" in said
     assert "anabranch worker" not in said  # nobody could serve it so
-    cancel(page, server, run)
+    cancel(plain, server, run)
 
 
 def test_shards_that_wait_for_the_same_are_one_line(page: Any, server: Server) -> None:
@@ -169,30 +172,17 @@ def test_the_page_follows_a_cluster_that_goes_and_comes_back(
     badge.filter(has_text="open").wait_for()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_telephone(browser: Any, server: Server, scheme: str) -> None:
-    page = browser.new_page(
-        base_url=server.url, viewport={"width": 400, "height": 800}, color_scheme=scheme
-    )
-    page.goto("/pools")
-    page.locator("[data-key=pool-heavy]").wait_for()
-    page.evaluate(TWO_FRAMES)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    page.close()
-
-
 def test_where_no_run_used_a_pool_the_link_is_hidden(
-    browser: Any, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with served(tmp_path_factory.mktemp("alone") / "runs.db") as alone:
-        page = browser.new_page(base_url=alone.url)
-        page.goto("/runs")
-        assert page.get_by_role("link", name="Pools").count() == 0
-        page.goto("/pools")
-        assert "has no compute cluster" in page.locator(".empty").inner_text()
-        page.request.post(f"{alone.url}/api/v1/runs", data={"definition": WAITS})
-        page.goto("/runs")
-        page.get_by_role("link", name="Pools").click()
-        card = page.locator("[data-key=pool-far]")
+        plain = PlainPage(alone.url)
+        plain.goto("/runs")
+        assert plain.get_by_role("link", name="Pools").count() == 0
+        plain.goto("/pools")
+        assert "has no compute cluster" in plain.locator(".empty").inner_text()
+        plain.request.post(f"{alone.url}/api/v1/runs", data={"definition": WAITS})
+        plain.goto("/runs")
+        plain.get_by_role("link", name="Pools").click()
+        card = plain.locator("[data-key=pool-far]")
         assert "anabranch worker --pool far" in card.inner_text()
-        page.close()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from .plain import PlainPage
 from .scenes import THREE, is_live, shot, sleeping
 from .support import OPINIONS, RULES, TWO_STEPS, Server, becomes, eventually, long_net
 
@@ -69,11 +70,10 @@ def test_tokens_stand_at_their_steps_and_the_ways_they_took_are_drawn(
 
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
 def test_a_dot_goes_along_with_a_token_unless_people_want_no_motion(
-    browser: Any, server: Server, motion: str
+    page: Any, server: Server, motion: str
 ) -> None:
     run = server.start(TWO_STEPS, {"first": f"dot-{motion}", "second": f"dot2-{motion}"})
-    context = browser.new_context(base_url=server.url, reduced_motion=motion)
-    page = context.new_page()
+    page.emulate_media(reduced_motion=motion)
     page.goto(f"/runs/{run}")
     is_live(page)
     looks(page, "dig", "active")
@@ -87,7 +87,6 @@ def test_a_dot_goes_along_with_a_token_unless_people_want_no_motion(
     becomes(page, f"{TAKEN}.includes('digfill')")
     assert page.evaluate("dots") == (1 if motion == "no-preference" else 0)
     server.steps.open(f"dot2-{motion}")
-    context.close()
 
 
 def test_a_join_is_drawn_with_its_rule_and_its_scope_and_says_when_it_closed(
@@ -130,12 +129,14 @@ def test_a_join_fills_before_ones_eyes_when_sleepers_are_woken(page: Any, server
     assert server.wait(run).status == "completed"
 
 
-def test_why_it_waits_is_on_every_page_of_an_unfinished_run(page: Any, server: Server) -> None:
+def test_why_it_waits_is_on_every_page_of_an_unfinished_run(
+    plain: PlainPage, server: Server
+) -> None:
     run = server.start(TWO_STEPS, {"first": "why", "second": "why"})
     assert eventually(lambda: server.parts.engine.state(run).jobs)
     for way in ("", "/timeline", "/events", "/joins", "/data", "/definition"):
-        page.goto(f"/runs/{run}{way}")
-        why = page.locator("[data-part=waits]")
+        plain.goto(f"/runs/{run}{way}")
+        why = plain.locator("[data-part=waits]")
         assert "dig" in why.inner_text()
         assert "at work (attempt 1)" in why.inner_text()
     server.steps.open("why")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .plain import PlainPage
 from .scenes import FAILING, is_live, shot
 from .support import TWO_STEPS, Server, becomes, eventually, long_net
 
@@ -42,17 +43,17 @@ def test_a_filter_of_events_holds_for_those_that_are_appended(page: Any, server:
 
 
 def test_a_long_log_is_walked_forwards_backwards_and_from_its_end(
-    page: Any, server: Server
+    plain: PlainPage, server: Server
 ) -> None:
     run = server.run(long_net(60))
-    page.goto(f"/runs/{run}/events")
-    numbers = page.locator("#events tbody td:first-child")
+    plain.goto(f"/runs/{run}/events")
+    numbers = plain.locator("#events tbody td:first-child")
     assert numbers.count() == 100
-    page.get_by_role("link", name="Next").click()
+    plain.get_by_role("link", name="Next").click()
     assert numbers.first.inner_text() == "101"
-    page.get_by_role("link", name="Previous").click()
+    plain.get_by_role("link", name="Previous").click()
     assert numbers.first.inner_text() == "1"
-    page.get_by_role("link", name="The last 100").click()
+    plain.get_by_role("link", name="The last 100").click()
     last = server.parts.engine.state(run).seq
     assert numbers.last.inner_text() == str(last)
 
@@ -125,22 +126,22 @@ def test_a_long_timeline_is_scrolled_zoomed_and_moved_by_keys(page: Any, server:
 
 
 def test_input_output_and_context_are_shown_and_can_be_taken_whole(
-    page: Any, server: Server
+    plain: PlainPage, server: Server
 ) -> None:
     server.steps.open("d")
     run = server.run(TWO_STEPS, {"first": "d", "second": "d"})
-    page.goto(f"/runs/{run}/data")
-    assert '"first": "d"' in page.locator("section[aria-labelledby=input] pre").inner_text()
-    assert '"door": "d"' in page.locator("section[aria-labelledby=output] pre").inner_text()
-    page.locator("details", has_text="dig").locator("summary").click()
-    assert '"door": "d"' in page.locator("details", has_text="dig").inner_text()
-    whole = page.request.get(f"/runs/{run}/data/result.json")
+    plain.goto(f"/runs/{run}/data")
+    assert '"first": "d"' in plain.locator("section[aria-labelledby=input] pre").inner_text()
+    assert '"door": "d"' in plain.locator("section[aria-labelledby=output] pre").inner_text()
+    plain.locator("details", has_text="dig").locator("summary").click()
+    assert '"door": "d"' in plain.locator("details", has_text="dig").inner_text()
+    whole = plain.request.get(f"/runs/{run}/data/result.json")
     assert whole.json() == {"door": "d"}
     assert "attachment" in whole.headers["content-disposition"]
-    assert page.locator("#patch").count() == 0  # it has ended
+    assert plain.locator("#patch").count() == 0  # it has ended
 
 
-def test_the_definition_is_the_version_that_ran(page: Any, server: Server) -> None:
+def test_the_definition_is_the_version_that_ran(plain: PlainPage, server: Server) -> None:
     server.steps.open("v")
     first = server.run(TWO_STEPS, {"first": "v", "second": "v"})
     second = server.run(
@@ -148,18 +149,18 @@ def test_the_definition_is_the_version_that_ran(page: Any, server: Server) -> No
         {"first": "v", "second": "v"},
     )
     for run, words in ((first, "steps that wait"), (second, "steps that still wait")):
-        page.goto(f"/runs/{run}/definition")
-        assert words in page.locator(".source tr#L4 td").inner_text()
-    assert page.locator(".source th").first.inner_text() == "1"
+        plain.goto(f"/runs/{run}/definition")
+        assert words in plain.locator(".source tr#L4 td").inner_text()
+    assert plain.locator(".source th").first.inner_text() == "1"
 
 
-def test_large_values_are_cut_and_say_so(page: Any, server: Server) -> None:
+def test_large_values_are_cut_and_say_so(plain: PlainPage, server: Server) -> None:
     server.steps.open("big")
     text = TWO_STEPS.replace("workload: {", "workload: {more: '', ")
     run = server.run(text, {"first": "big", "second": "big", "more": "x" * 100_000})
     assert eventually(lambda: server.status(run) == "completed")
-    page.goto(f"/runs/{run}/data")
-    section = page.locator("section[aria-labelledby=input]")
+    plain.goto(f"/runs/{run}/data")
+    section = plain.locator("section[aria-labelledby=input]")
     assert "The first 65,536 of 100," in section.inner_text()
     way = section.get_by_role("link", name="All of it").get_attribute("href")
-    assert len(page.request.get(way or "").json()["more"]) == 100_000
+    assert len(plain.request.get(way or "").json()["more"]) == 100_000

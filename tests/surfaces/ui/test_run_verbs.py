@@ -6,6 +6,7 @@ from typing import Any
 
 from anabranch.kernel import events as e
 
+from .plain import PlainPage
 from .scenes import FAILING, HANDLED, confirm, events_of, is_live, run_of, shot
 from .support import HELD, TWO_STEPS, Server, becomes, eventually
 
@@ -78,33 +79,35 @@ def test_a_verb_that_does_not_fit_says_why_and_changes_nothing(page: Any, server
     assert server.status(run) == "completed"
 
 
-def test_a_patch_of_the_context_lets_a_held_step_go_on(page: Any, server: Server) -> None:
+def test_a_patch_of_the_context_lets_a_held_step_go_on(plain: PlainPage, server: Server) -> None:
     run = server.run(HELD)
-    page.goto(f"/runs/{run}")
-    page.locator("[data-part=waits]").get_by_role("link", name="Patch the context").click()
-    page.get_by_label("What to write").fill('{"approved": true, "by": {"name": "kim"}}')
-    page.get_by_label("How").select_option("set")
-    page.get_by_role("button", name="Patch", exact=True).click()
-    page.get_by_text("Written to the context.").wait_for()
+    plain.goto(f"/runs/{run}")
+    plain.locator("[data-part=waits]").get_by_role("link", name="Patch the context").click()
+    plain.get_by_label("What to write").fill('{"approved": true, "by": {"name": "kim"}}')
+    plain.get_by_label("How").select_option("set")
+    plain.get_by_role("button", name="Patch", exact=True).click()
+    plain.get_by_text("Written to the context.").wait_for()
     state = server.wait(run)
     assert (state.status, state.ctx["by"]) == ("completed", {"name": "kim"})
     assert events_of(server, run, e.ContextPatched)[0].by == "local"
 
 
-def test_a_patch_in_lines_reads_values_as_the_command_line_does(page: Any, server: Server) -> None:
+def test_a_patch_in_lines_reads_values_as_the_command_line_does(
+    plain: PlainPage, server: Server
+) -> None:
     run = server.run(HELD)
-    page.goto(f"/runs/{run}/data")
-    page.get_by_label("What to write").fill("count=3\n\nnames=[1, 2]\nword = plain words")
-    page.get_by_role("button", name="Patch", exact=True).click()
-    page.get_by_text("Written to the context.").wait_for()
+    plain.goto(f"/runs/{run}/data")
+    plain.get_by_label("What to write").fill("count=3\n\nnames=[1, 2]\nword = plain words")
+    plain.get_by_role("button", name="Patch", exact=True).click()
+    plain.get_by_text("Written to the context.").wait_for()
     ctx = server.parts.engine.state(run).ctx
     assert (ctx["count"], ctx["names"], ctx["word"]) == (3, [1, 2], "plain words")
-    page.goto(f"/runs/{run}/data")
+    plain.goto(f"/runs/{run}/data")
     for bad in ("nonsense", "{oops", "=1"):
-        page.get_by_label("What to write").fill(bad)
-        page.get_by_role("button", name="Patch", exact=True).click()
-        assert page.locator("[role=alert]").inner_text()
-        page.go_back()
+        plain.get_by_label("What to write").fill(bad)
+        plain.get_by_role("button", name="Patch", exact=True).click()
+        assert plain.locator("[role=alert]").inner_text()
+        plain.goto(f"/runs/{run}/data")
     assert server.parts.engine.state(run).ctx == ctx
 
 

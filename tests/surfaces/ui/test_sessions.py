@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from .parties import EXAMPLES
+from .plain import PlainPage
 from .support import OPINIONS, RULES, Server, becomes, eventually
 
 POLLING = (EXAMPLES / "orchestration" / "polling.json").read_text()
@@ -49,13 +50,13 @@ def test_a_process_that_sleeps_says_so_and_is_woken_with_a_payload(
     assert mine.get_by_role("button").count() == 0
 
 
-def test_a_payload_that_is_no_object_wakes_nobody(page: Any, server: Server) -> None:
+def test_a_payload_that_is_no_object_wakes_nobody(plain: PlainPage, server: Server) -> None:
     run = start(server)
-    page.goto("/sessions")
-    mine = card(page, run)
+    plain.goto("/sessions")
+    mine = card(plain, run)
     mine.get_by_label("Payload for process 2").fill("[1]")
     mine.get_by_role("button", name="Wake up process 2").click()
-    assert "one JSON object" in page.locator("[role=alert]").inner_text()
+    assert "one JSON object" in plain.locator("[role=alert]").inner_text()
     assert server.parts.engine.state(run).phases.get("sleeping")
 
 
@@ -77,19 +78,19 @@ def test_a_session_is_ended_with_a_reason_and_after_a_question(page: Any, server
     assert ending.fields["reason"] == "the customer left"
 
 
-def test_the_filter_by_owner_is_in_the_address(page: Any, server: Server) -> None:
+def test_the_filter_by_owner_is_in_the_address(plain: PlainPage, server: Server) -> None:
     ours = start(server, owner="0xAda & co")
     others = start(server, owner="0xBob")
-    page.goto("/sessions")
-    assert card(page, others).count() == 1
-    card(page, ours).get_by_role("link", name="0xAda & co").click()
-    assert unquote(page.url).endswith("?owner=0xAda & co")
-    assert card(page, others).count() == 0
-    page.get_by_label("Owner").fill("nobody")
-    page.get_by_role("button", name="Filter").click()
-    page.get_by_text("No session belongs to this owner.").wait_for()
-    page.get_by_role("link", name="all").click()
-    assert card(page, others).count() == 1
+    plain.goto("/sessions")
+    assert card(plain, others).count() == 1
+    card(plain, ours).get_by_role("link", name="0xAda & co").click()
+    assert unquote(plain.url).endswith("?owner=0xAda & co")
+    assert card(plain, others).count() == 0
+    plain.get_by_label("Owner").fill("nobody")
+    plain.get_by_role("button", name="Filter").click()
+    plain.get_by_text("No session belongs to this owner.").wait_for()
+    plain.get_by_role("link", name="all").click()
+    assert card(plain, others).count() == 1
 
 
 def test_the_page_moves_and_leaves_alone_what_somebody_types(page: Any, server: Server) -> None:
@@ -108,7 +109,7 @@ def test_the_page_moves_and_leaves_alone_what_somebody_types(page: Any, server: 
 
 
 def test_a_process_that_joins_cannot_be_woken_and_says_what_it_waits_for(
-    page: Any, server: Server
+    plain: PlainPage, server: Server
 ) -> None:
     rules = {**RULES, "C": {**RULES["C"], "onValid": {"waitSec": 600}}, "D": RULES["A"]}
     chained = OPINIONS.replace(
@@ -117,24 +118,26 @@ def test_a_process_that_joins_cannot_be_woken_and_says_what_it_waits_for(
     ).replace('{"node": "C"', '{"node": "D"')
     run = server.start(chained, {"amount": 5}, rules=rules)
     assert eventually(lambda: server.parts.engine.state(run).phases.get("sleeping"))
-    page.goto("/sessions")
-    joining = card(page, run).locator("tr", has_text="joins g2")
+    plain.goto("/sessions")
+    joining = card(plain, run).locator("tr", has_text="joins g2")
     assert "a join: 1 of 2 delivered" in joining.inner_text()
     assert joining.get_by_role("button").count() == 0
-    assert json.loads(page.request.get(f"/api/v1/runs/{run}/processes").text())["items"]
+    assert json.loads(plain.request.get(f"/api/v1/runs/{run}/processes").text())["items"]
 
 
-def test_what_an_address_may_wake_is_shown_and_woken_in_its_name(page: Any, server: Server) -> None:
+def test_what_an_address_may_wake_is_shown_and_woken_in_its_name(
+    plain: PlainPage, server: Server
+) -> None:
     owner, friend = "0x" + "a1" * 20, "0x" + "b2" * 20
     allowed = {"__wakeUp": {"default": {"rpc": [friend]}}}
     run = server.start(POLLING, allowed, rules=SLEEPY, labels={"owner": owner})
     assert eventually(lambda: server.parts.engine.state(run).phases.get("sleeping"))
-    page.goto(f"/sessions?waker=0x{'c3' * 20}")
-    page.get_by_text("Nothing waits that this address may wake.").wait_for()
-    page.goto(f"/sessions?waker={friend}")
-    mine = card(page, run)
+    plain.goto(f"/sessions?waker=0x{'c3' * 20}")
+    plain.get_by_text("Nothing waits that this address may wake.").wait_for()
+    plain.goto(f"/sessions?waker={friend}")
+    mine = card(plain, run)
     assert "session 1 ·" in mine.inner_text()
     mine.get_by_label("Payload for process 2").fill('{"paid": true}')
     mine.get_by_role("button", name="Wake up process 2").click()
-    page.get_by_text("Woken: it continues now.").wait_for()
+    plain.get_by_text("Woken: it continues now.").wait_for()
     assert server.wait(run).status == "completed"

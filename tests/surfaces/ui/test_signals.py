@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from .scenes import shot
-from .support import Server, becomes, eventually
+from .plain import PlainPage
+from .support import Server, eventually
 
 WAITING = """apiVersion: noetl.io/v2
 kind: Playbook
@@ -31,56 +29,55 @@ def waits(server: Server) -> str:
 
 
 def test_the_page_says_what_the_run_waits_for_and_leads_to_the_form(
-    page: Any, server: Server
+    plain: PlainPage, server: Server
 ) -> None:
     run = waits(server)
-    page.goto(f"/runs/{run}")
-    said = page.locator("ul.waits").inner_text()
+    plain.goto(f"/runs/{run}")
+    said = plain.locator("ul.waits").inner_text()
     assert "a signal paid that fits {{ signal.payload.order == workload.order }}" in said
-    page.get_by_role("link", name="Send the signal").click()
-    assert page.url.endswith(f"/runs/{run}/data#signal")
-    assert page.locator("#signal-name option").all_inner_texts() == ["paid"]
+    plain.get_by_role("link", name="Send the signal").click()
+    assert plain.url.endswith(f"/runs/{run}/data#signal")
+    assert plain.locator("#signal-name option").all_inner_texts() == ["paid"]
 
 
-def test_a_signal_is_sent_kept_shown_and_taken(page: Any, server: Server) -> None:
+def test_a_signal_is_sent_kept_shown_and_taken(plain: PlainPage, server: Server) -> None:
     run = waits(server)
-    page.goto(f"/runs/{run}/data")
-    page.locator("#payload").fill('{"order": 8, "note": "' + NOTE.replace('"', "'") + '"}')
-    page.locator("#signal input[name=ttl]").fill("1h")
-    page.locator("#signal button").click()
-    page.get_by_text("Sent. A wait took the signal, or the run keeps it for one.").wait_for()
-    page.goto(f"/runs/{run}/data")
-    row = page.locator("#signal-table tbody tr")
+    plain.goto(f"/runs/{run}/data")
+    plain.locator("#payload").fill('{"order": 8, "note": "' + NOTE.replace('"', "'") + '"}')
+    plain.locator("#signal input[name=ttl]").fill("1h")
+    plain.locator("#signal button").click()
+    plain.get_by_text("Sent. A wait took the signal, or the run keeps it for one.").wait_for()
+    plain.goto(f"/runs/{run}/data")
+    row = plain.locator("#signal-table tbody tr")
     assert row.count() == 1
     assert "kept" in row.inner_text()
     assert NOTE in row.inner_text(), "data is text, not markup"
-    shot(page, "signals")
-    page.locator("#payload").fill('{"order": 7, "note": "thanks"}')
-    page.locator("#signal button").click()
-    becomes(page, "document.querySelector('#status .badge').textContent === 'completed'")
-    page.goto(f"/runs/{run}/data")
-    texts = page.locator("#signal-table tbody tr").all_inner_texts()
+    plain.locator("#payload").fill('{"order": 7, "note": "thanks"}')
+    plain.locator("#signal button").click()
+    assert server.wait(run).status == "completed"
+    plain.goto(f"/runs/{run}/data")
+    texts = plain.locator("#signal-table tbody tr").all_inner_texts()
     assert [("taken by payment" in text, "dropped" in text) for text in texts] in (
         [(True, False), (False, True)],
         [(False, True), (True, False)],
     )
-    assert page.locator("#signal").count() == 0, "a run that has ended takes no signals"
+    assert plain.locator("#signal").count() == 0, "a run that has ended takes no signals"
 
 
 def test_a_payload_that_is_no_json_is_refused_and_nothing_is_sent(
-    page: Any, server: Server
+    plain: PlainPage, server: Server
 ) -> None:
     run = waits(server)
-    page.goto(f"/runs/{run}/data")
-    page.locator("#payload").fill("{order: 7}")
-    page.locator("#signal button").click()
-    page.get_by_text("the payload is not JSON").first.wait_for()
+    plain.goto(f"/runs/{run}/data")
+    plain.locator("#payload").fill("{order: 7}")
+    plain.locator("#signal button").click()
+    plain.get_by_text("the payload is not JSON").first.wait_for()
     assert server.parts.engine.state(run).signals == {}
 
 
-def test_a_run_that_waits_for_no_signal_shows_none(page: Any, server: Server) -> None:
+def test_a_run_that_waits_for_no_signal_shows_none(plain: PlainPage, server: Server) -> None:
     text = WAITING.replace("event: paid", "for: 1h").replace("timeout: 2d", "")
     text = text.replace('filter: "{{ signal.payload.order == workload.order }}"', "")
     run = server.start(text.replace("{{ payment.payload.note }}", "x"), {})
-    page.goto(f"/runs/{run}/data")
-    assert page.locator("#signals").count() == 0
+    plain.goto(f"/runs/{run}/data")
+    assert plain.locator("#signals").count() == 0

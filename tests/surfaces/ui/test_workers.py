@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from anabranch.runtime.jobs.pool_queues import WorkerReport
 
 from .scenes import shot
@@ -41,13 +39,11 @@ def test_the_page_follows_a_worker_that_comes(page: Any, server: Server) -> None
     page.locator('tr[data-worker="late-comer"]').wait_for()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_telephone(browser: Any, server: Server, scheme: str) -> None:
+def test_it_fits_a_telephone(page: Any, server: Server) -> None:
     asks(server, "w" * 60, "gpu", WorkerReport(host="h" * 60, kinds=["noop", "k" * 50]))
-    page = browser.new_page(
-        base_url=server.url, viewport={"width": 400, "height": 800}, color_scheme=scheme
-    )
+    page.set_viewport_size({"width": 400, "height": 800})
     page.goto("/workers")
-    page.evaluate(TWO_FRAMES)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    page.close()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.evaluate(TWO_FRAMES)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400, scheme

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ..test_gallery import look
+from ..test_gallery import asks_only, look
 from . import scenes
-from .conftest import OpenPage
+from .conftest import OpenPage, Visit
 from .fake_arca import FakeArca
 from .support import OFFER, TwoNodes, answer, module_config, place, trade
 from .test_with_arca import NAME, TEMPLATE
@@ -44,8 +44,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
 
 
 @pytest.fixture(scope="module")
-def pages(nodes: TwoNodes) -> dict[str, tuple[str, str]]:
-    """Name → the node and the address."""
+def things(nodes: TwoNodes) -> dict[str, str]:
+    """What the addresses name."""
     made = {
         name: place(nodes, "offer:summaries", input={"text": "a long text"})
         for name in ("dispatched", "awaiting", "disputed", "released")
@@ -63,45 +63,53 @@ def pages(nodes: TwoNodes) -> dict[str, tuple[str, str]]:
     scenes.write_run(nodes, "run:failed", [failed], status="failed", error=error)
     sent = act("GET", "/v1/artifact-delivery/deliveries")["items"][0]["delivery/id"]
     hold = made["awaiting"].replace("execution:", "hold:")
-    return {
-        "node": ("buyer", "/"),
-        "node-runs": ("buyer", "/runs"),
-        "node-run": ("buyer", f"/runs/{RUN}"),
-        "node-run-failed": ("buyer", "/runs/run:failed"),
-        "node-catalog": ("buyer", "/catalog?show=all"),
-        "node-templates": ("buyer", "/templates"),
-        "node-template": ("buyer", f"/templates/{NAME}"),
-        "node-orders": ("buyer", "/orders"),
-        **{f"node-order-{name}": ("buyer", f"/orders/{one}") for name, one in made.items()},
-        "node-offers": ("buyer", "/offers"),
-        "node-offer": ("buyer", "/offers/offer:summaries"),
-        "node-ledger": ("buyer", "/ledger"),
-        "node-hold": ("buyer", f"/ledger/holds/{hold}"),
-        "node-deliveries": ("buyer", "/deliveries"),
-        "node-delivery": ("buyer", f"/deliveries/{sent}"),
-        "node-peers": ("buyer", "/peers"),
-        "node-inbox-empty": ("buyer", "/inbox"),
-        "node-provider": ("provider", "/"),
-        "node-inbox": ("provider", "/inbox"),
-        "node-runs-empty": ("provider", "/runs"),
-        "node-templates-none": ("provider", "/templates"),
-        "node-directory": ("provider", "/directory?capability=offer-catalog"),
-        "node-modules": ("provider", "/modules"),
-        "node-module": ("provider", "/modules/translator"),
-        "node-notifications": ("provider", "/notifications"),
-        "node-error": ("provider", "/orders/nowhere"),
-    }
+    return {**made, "sent": sent, "hold": hold}
 
 
-@pytest.mark.parametrize("node", ["buyer", "provider"])
+#: Name → the node and the address; in braces what `things` makes.
+PAGES = {
+    "node": ("buyer", "/"),
+    "node-runs": ("buyer", "/runs"),
+    "node-run": ("buyer", f"/runs/{RUN}"),
+    "node-run-failed": ("buyer", "/runs/run:failed"),
+    "node-catalog": ("buyer", "/catalog?show=all"),
+    "node-templates": ("buyer", "/templates"),
+    "node-template": ("buyer", f"/templates/{NAME}"),
+    "node-orders": ("buyer", "/orders"),
+    "node-order-dispatched": ("buyer", "/orders/{dispatched}"),
+    "node-order-awaiting": ("buyer", "/orders/{awaiting}"),
+    "node-order-disputed": ("buyer", "/orders/{disputed}"),
+    "node-order-released": ("buyer", "/orders/{released}"),
+    "node-offers": ("buyer", "/offers"),
+    "node-offer": ("buyer", "/offers/offer:summaries"),
+    "node-ledger": ("buyer", "/ledger"),
+    "node-hold": ("buyer", "/ledger/holds/{hold}"),
+    "node-deliveries": ("buyer", "/deliveries"),
+    "node-delivery": ("buyer", "/deliveries/{sent}"),
+    "node-peers": ("buyer", "/peers"),
+    "node-inbox-empty": ("buyer", "/inbox"),
+    "node-provider": ("provider", "/"),
+    "node-inbox": ("provider", "/inbox"),
+    "node-runs-empty": ("provider", "/runs"),
+    "node-templates-none": ("provider", "/templates"),
+    "node-directory": ("provider", "/directory?capability=offer-catalog"),
+    "node-modules": ("provider", "/modules"),
+    "node-module": ("provider", "/modules/translator"),
+    "node-notifications": ("provider", "/notifications"),
+    "node-error": ("provider", "/orders/nowhere"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_every_page_of_a_node_can_be_read_in_every_form(
-    open_page: OpenPage, nodes: TwoNodes, pages: dict[str, tuple[str, str]], node: str
+    visit: Visit, nodes: TwoNodes, things: dict[str, str], name: str
 ) -> None:
-    page: Any = open_page(getattr(nodes, node))
-    for name, (whose, address) in pages.items():
-        if whose == node:
-            page.goto(address)
-            look(page, name)
+    whose, address = PAGES[name]
+    node = getattr(nodes, whose)
+    page: Any = visit(node)
+    with asks_only(page, node.url):
+        page.goto(address.format(**things))
+        look(page, name)
 
 
 def test_the_entrance_of_a_node_can_be_read_in_every_form(

@@ -13,7 +13,7 @@ import pytest
 from ..support import NASTY, TWO_FRAMES
 from ..test_accessible import CONTRAST, CONTROLS, HERE, STRUCTURE
 from . import scenes
-from .conftest import OpenPage
+from .conftest import OpenPage, Visit, signed_in
 from .fake_arca import FakeArca
 from .support import OFFER, TwoNodes, answer, module_config, place, trade
 
@@ -108,68 +108,78 @@ def hostile_arca() -> FakeArca:
 
 
 @pytest.fixture(scope="module")
-def pages(
-    nodes: TwoNodes, executions: dict[str, str], runs: tuple[str, str]
-) -> dict[str, tuple[str, ...]]:
-    """Of each node, those that show the most."""
+def things(nodes: TwoNodes, executions: dict[str, str], runs: tuple[str, str]) -> dict[str, str]:
+    """What the addresses name."""
     sent = nodes.buyer.ask("GET", "/v1/artifact-delivery/deliveries")["items"][0]["delivery/id"]
     hold = executions["awaiting"].replace("execution:", "hold:")
-    return {
-        "buyer": (
-            "/",
-            "/runs",
-            *runs,
-            "/catalog",
-            "/catalog?show=all",
-            "/templates",
-            "/templates/odd",
-            "/orders",
-            *(f"/orders/{one}" for one in executions.values()),
-            "/offers",
-            "/offers/offer:summaries",
-            "/ledger",
-            f"/ledger/holds/{hold}",
-            "/deliveries",
-            f"/deliveries/{sent}",
-            "/peers",
-        ),
-        "provider": (
-            "/",
-            "/orders",
-            "/inbox",
-            "/runs",
-            "/templates",
-            "/offers",
-            "/directory?capability=offer-catalog",
-            "/modules",
-            "/modules/broken",
-            "/notifications",
-            "/login",
-        ),
-    }
+    return {**executions, "sent": sent, "hold": hold, "first": runs[0], "second": runs[1]}
+
+
+#: Of each node, those that show the most; in braces what `things` makes.
+BUYER = (
+    *("/", "/runs", "{first}", "{second}", "/catalog", "/catalog?show=all", "/templates"),
+    *("/templates/odd", "/orders", "/orders/{dispatched}", "/orders/{awaiting}"),
+    *("/orders/{disputed}", "/orders/{released}", "/orders/{rejected}", "/offers"),
+    *("/offers/offer:summaries", "/ledger", "/ledger/holds/{hold}", "/deliveries"),
+    *("/deliveries/{sent}", "/peers"),
+)
+PROVIDER = (
+    *("/", "/orders", "/inbox", "/runs", "/templates", "/offers", "/modules", "/modules/broken"),
+    *("/directory?capability=offer-catalog", "/notifications", "/login"),
+)
+PAGES = [*(("buyer", one) for one in BUYER), *(("provider", one) for one in PROVIDER)]
+HOSTILE, NAMED = quote(NASTY, safe=""), quote(NASTY.replace("{{7*7}}", ""), safe="")
+#: No address has braces.
+TYPED = (
+    f"/orders/{NAMED}",
+    f"/directory?capability={HOSTILE}",
+    f"/login?next={HOSTILE}",
+    f"/notifications?module={HOSTILE}",
+    f"/ledger?account={HOSTILE}",
+    f"/runs/{NAMED}",
+    f"/catalog?service_type={HOSTILE}&provider={HOSTILE}&show={HOSTILE}",
+    f"/templates/{NAMED}",
+)
+FOREIGN = "main img, main script, main [onerror]"
 
 
 def test_nothing_that_comes_from_outside_becomes_markup(
-    open_page: OpenPage, nodes: TwoNodes, pages: dict[str, tuple[str, ...]]
+    nodes: TwoNodes, things: dict[str, str]
 ) -> None:
-    shown = 0
-    hostile = quote(NASTY, safe="")
-    named = quote(NASTY.replace("{{7*7}}", ""), safe="")  # no address has braces
-    typed = [f"/orders/{named}", f"/directory?capability={hostile}", f"/login?next={hostile}",
-             f"/notifications?module={hostile}", f"/ledger?account={hostile}", f"/runs/{named}",
-             f"/catalog?service_type={hostile}&provider={hostile}&show={hostile}",
-             f"/templates/{named}"]  # fmt: skip
-    for name, addresses in pages.items():
-        page = open_page(getattr(nodes, name))
-        for address in (*addresses, *typed):
-            page.goto(address)
-            page.evaluate("() => new Promise(go => requestAnimationFrame(() => setTimeout(go, 0)))")
-            assert page.evaluate("window.hacked") is None, address
-            foreign = "main img, main script, main [onerror]"
-            assert page.locator(foreign).count() == 0, address
-            words = page.locator("main").evaluate("one => one.textContent")
-            shown += "<img src=x onerror" in words
+    shown, wrong = 0, []
+    for whose in ("buyer", "provider"):
+        plain = signed_in(getattr(nodes, whose))
+        pages = [address.format(**things) for name, address in PAGES if name == whose]
+        for address in (*pages, *TYPED):
+            plain.goto(address)
+            shown += "<img src=x onerror" in plain.locator("main").text_content()
+            if plain.locator(FOREIGN).count():
+                wrong.append((whose, address))
+    assert wrong == []
     assert shown >= 20  # it is there to be read
+
+
+@pytest.mark.parametrize(("whose", "address"), PAGES)
+def test_a_page_is_text_has_its_headings_and_names_stands_out_and_fits_a_telephone(
+    visit: Visit, nodes: TwoNodes, things: dict[str, str], whose: str, address: str
+) -> None:
+    """With scripts, in both schemes of colours, at one visit."""
+    page = visit(getattr(nodes, whose))
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    page.goto(address.format(**things))
+    page.evaluate("() => new Promise(go => requestAnimationFrame(() => setTimeout(go, 0)))")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator(FOREIGN).count() == 0
+    assert page.evaluate(STRUCTURE) == []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        found = page.evaluate(CONTRAST)
+        assert found["looked"] > 8, scheme
+        assert found["bad"] == [], scheme
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.evaluate(TWO_FRAMES)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 def test_what_was_typed_and_refused_comes_back_as_text(
@@ -214,34 +224,6 @@ def test_what_a_form_brings_from_others_is_text(
     assert page.evaluate("window.hacked") is None
 
 
-def test_every_page_has_its_headings_and_names_and_every_text_stands_out(
-    open_page: OpenPage, nodes: TwoNodes, pages: dict[str, tuple[str, ...]]
-) -> None:
-    for name, addresses in pages.items():
-        page = open_page(getattr(nodes, name))
-        for address in addresses:
-            page.emulate_media(color_scheme="light", reduced_motion="reduce")
-            page.goto(address)
-            assert page.evaluate(STRUCTURE) == [], address
-            for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-                page.evaluate(TWO_FRAMES)
-                found = page.evaluate(CONTRAST)
-                assert found["looked"] > 8, (address, scheme)
-                assert found["bad"] == [], (address, scheme)
-
-
-def test_no_page_is_wider_than_a_telephone(
-    open_page: OpenPage, nodes: TwoNodes, pages: dict[str, tuple[str, ...]]
-) -> None:
-    for name, addresses in pages.items():
-        page = open_page(getattr(nodes, name), viewport={"width": 400, "height": 800})
-        for address in addresses:
-            page.goto(address)
-            over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert over <= 0, address
-
-
 #: Nothing is asked again: what is rendered anew in between would have to be counted anew.
 STILL = "window.setInterval = () => 0;"
 
@@ -258,9 +240,9 @@ STILL = "window.setInterval = () => 0;"
     ],
 )
 def test_the_tab_key_reaches_every_control_and_shows_where_it_is(
-    open_page: OpenPage, nodes: TwoNodes, pages: dict[str, Any], name: str, address: str
+    open_page: OpenPage, nodes: TwoNodes, things: dict[str, str], name: str, address: str
 ) -> None:
-    assert pages  # with everything on them
+    assert things  # with everything on them
     page = open_page(getattr(nodes, name))
     page.add_init_script(STILL)
     page.goto(address)
@@ -288,10 +270,8 @@ def test_an_id_that_is_cut_opens_to_the_whole_of_it(open_page: OpenPage, nodes: 
     assert whole.is_visible()
 
 
-def test_a_node_that_does_not_answer_is_named_with_its_reason(
-    open_page: OpenPage, nodes: TwoNodes
-) -> None:
-    page = open_page(nodes.buyer)
+def test_a_node_that_does_not_answer_is_named_with_its_reason(nodes: TwoNodes) -> None:
+    page = signed_in(nodes.buyer)
     page.goto("/peers")
     page.get_by_label("Id of the node").fill(ELSEWHERE)
     page.get_by_role("button", name="Open", exact=True).click()
