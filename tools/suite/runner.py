@@ -196,6 +196,8 @@ class Runner:
         for file, seconds in one.orphans.items():
             if file in one.files:
                 one.files[file]["seconds"] += seconds
+        # Of processes that nobody waits for only a look while they live can tell.
+        one.seconds = max(one.seconds, sum(row["seconds"] for row in one.files.values()))
         left = [test for test in one.collected if test not in one.outcomes]
         if left or (code not in (0, 1, 5) and not one.failures):
             self._blame(one, code, left)
