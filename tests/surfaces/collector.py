@@ -6,10 +6,10 @@ import asyncio
 import gzip
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from hangs import HANG_SECONDS
 
+from .quick_process import QuickProcess, started
+
 SERVER_SECONDS = HANG_SECONDS
+_numbers = count(1)  # of the files with what servers complained of
 
 
 def run(work: Coroutine[Any, Any, None], seconds: float = HANG_SECONDS) -> None:
@@ -139,10 +142,14 @@ async def collector() -> AsyncIterator[Collector]:
 class Process:
     """A server of its own."""
 
-    process: asyncio.subprocess.Process
+    process: QuickProcess
     url: str
     session: aiohttp.ClientSession
-    errors: bytearray = field(default_factory=bytearray)
+    errors_file: Path
+
+    @property
+    def errors(self) -> bytes:
+        return self.errors_file.read_bytes()
 
     async def post(self, path: str, body: Any, **headers: str) -> Any:
         address = f"{self.url}/api/v1{path}"
@@ -179,21 +186,17 @@ def told(endpoint: str, **more: str) -> dict[str, str]:
     }
 
 
+def untold() -> dict[str, str]:
+    """What a process finds around it, without a word about traces."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("OTEL_")}
+
+
 @asynccontextmanager
 async def worker(url: str, pool: str) -> AsyncIterator[None]:
     """`anabranch worker`, called w1, without a word about traces."""
-    made = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "anabranch", "worker", "--server", url, "--pool", pool, "--name", "w1"),
-        env={key: value for key, value in os.environ.items() if not key.startswith("OTEL_")},
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
+    words = ("worker", "--server", url, "--pool", pool, "--name", "w1")
+    async with started("-m", "anabranch", *words, env=untold()):
         yield
-    finally:
-        made.kill()
-        await made.wait()
 
 
 @asynccontextmanager
@@ -201,34 +204,14 @@ async def process(
     store: Path, environment: Mapping[str, str], *words: str
 ) -> AsyncIterator[Process]:
     """`anabranch serve`; what is left of it at the end is killed."""
-    own = {key: value for key, value in os.environ.items() if not key.startswith("OTEL_")}
-    made = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "anabranch", "serve", "--port", "0", "--json", "--store", str(store), *words),
-        env={**own, **environment},
-        cwd=store.parent,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert made.stdout is not None
-    assert made.stderr is not None
-    errors = bytearray()
-
-    async def drain(stream: asyncio.StreamReader) -> None:
-        while chunk := await stream.read(4096):
-            errors.extend(chunk)
-
-    reading = asyncio.create_task(drain(made.stderr))
-    try:
+    errors = store.parent / f"errors-{next(_numbers)}"
+    serve = ("-m", "anabranch", "serve", "--port", "0", "--json", "--store", str(store), *words)
+    env = {**untold(), **environment}
+    async with started(*serve, env=env, cwd=store.parent, errors=errors) as made:
         async with asyncio.timeout(SERVER_SECONDS):
-            line = await made.stdout.readline()
+            line = await made.read_line()
         if b'"url"' not in line:
-            await reading
-            raise AssertionError((line + errors).decode())
+            await made.wait()
+            raise AssertionError((line + errors.read_bytes()).decode())
         async with aiohttp.ClientSession() as session:
             yield Process(made, json.loads(line)["url"], session, errors)
-    finally:
-        if made.returncode is None:
-            made.kill()
-        await made.wait()
-        await reading

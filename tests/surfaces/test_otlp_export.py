@@ -213,7 +213,7 @@ def test_a_collector_that_is_away_costs_spans_and_nothing_else(
                 hole.listen(64)
             away = told(f"http://127.0.0.1:{hole.getsockname()[1]}", OTEL_BSP_MAX_QUEUE_SIZE="512")
             async with collector() as service, process(tmp_path / "store.db", away) as server:
-                runs = [await server.start(playbook(service.url)) for _ in range(60)]
+                runs = [await server.start(playbook(service.url)) for _ in range(15)]
                 for each in runs:
                     assert await server.ended(each) == "completed"
                 assert (await server.get("/health"))["status"] == "ok"

@@ -10,9 +10,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from seeds import seeds
+
 from .collector import collector, process, run
 
 STEPS = 24
+KILLS = 3
 
 
 def chain(url: str) -> str:
@@ -49,7 +52,7 @@ async def follow(url: str, run_id: str, seen: list[tuple[int, str]]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", seeds(2, least=1))
 def test_a_follower_goes_on_behind_its_last_event_at_the_next_server(
     seed: int, tmp_path: Path
 ) -> None:
@@ -59,11 +62,11 @@ def test_a_follower_goes_on_behind_its_last_event_at_the_next_server(
         async with collector() as service:
             service.delay = 0.03
             begun, finished = "", False
-            for kills in range(4):  # the run cannot end before the last server
+            for kills in range(KILLS + 1):  # the run cannot end before the last server
                 async with process(store, {}) as server:
                     begun = begun or await server.start(chain(service.url))
                     following = asyncio.create_task(follow(server.url, begun, seen))
-                    if kills < 3:
+                    if kills < KILLS:
                         wanted = len(seen) + dice.randrange(5, 30)
                         while len(seen) < wanted:
                             await asyncio.sleep(0.01)

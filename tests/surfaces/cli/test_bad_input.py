@@ -4,13 +4,15 @@ and nothing changed. What each part refuses by itself is tested where that part 
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from .support import GATE, HEAD, HELLO, Here
+from .tables import wrong_rows
 
-DEFINITIONS = {
+DEFINITIONS: dict[str, tuple[str | bytes, str]] = {
     "malformed yaml": ("a: [1, {b: 2\n", "syntax"),
     "malformed json": ('{"workflow": [', "syntax"),
     "a tab for indentation": (f"{HEAD}workflow:\n\t- step: a\n", "syntax"),
@@ -39,22 +41,23 @@ DEFINITIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "code"), DEFINITIONS.values(), ids=DEFINITIONS)
-def test_a_bad_definition_is_refused_with_its_place(
-    here: Here, text: str | bytes, code: str
-) -> None:
-    file = here.folder / "bad.yaml"
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    begun = time.process_time()
-    for verb in ("run", "check", "graph", "simulate"):
-        done = here.run(verb, "bad.yaml")
-        assert done.code == 2, (verb, done)
-        told = [line for line in (done.err + done.out).splitlines() if f": {code}: " in line]
-        assert told, (verb, done)
-        assert told[0].startswith("bad.yaml:"), verb
-        assert "Traceback" not in done.err
-    assert time.process_time() - begun < 5
-    assert not here.store.exists()
+def test_a_bad_definition_is_refused_with_its_place(here: Here) -> None:
+    def check(name: str) -> None:
+        text, code = DEFINITIONS[name]
+        file = here.folder / "bad.yaml"
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        begun = time.process_time()
+        for verb in ("run", "check", "graph", "simulate"):
+            done = here.run(verb, "bad.yaml")
+            assert done.code == 2, (verb, done)
+            told = [line for line in (done.err + done.out).splitlines() if f": {code}: " in line]
+            assert told, (verb, done)
+            assert told[0].startswith("bad.yaml:"), verb
+            assert "Traceback" not in done.err
+        assert time.process_time() - begun < 5
+        assert not here.store.exists()
+
+    assert wrong_rows(DEFINITIONS, check) == []
 
 
 def test_fifty_megabytes_are_refused_before_they_cost_anything(here: Here) -> None:
@@ -86,10 +89,13 @@ ESCAPES = [
 ]
 
 
-@pytest.mark.parametrize("escape", ESCAPES)
-@pytest.mark.parametrize("place", ["input", "guard", "context"])
-def test_a_template_cannot_escape_wherever_it_stands(here: Here, escape: str, place: str) -> None:
+def test_a_template_cannot_escape_wherever_it_stands(here: Here) -> None:
     """Refused when it is checked, or the step fails when it is evaluated; never carried out."""
+    rows = [(escape, place) for escape in ESCAPES for place in ("input", "guard", "context")]
+    assert wrong_rows(rows, partial(require_no_escape, here)) == []
+
+
+def require_no_escape(here: Here, escape: str, place: str) -> None:
     quoted = escape.replace("'", "''")
     arcs = f"{{arcs: [{{step: b, when: '{quoted}'}}]}}"
     step = {

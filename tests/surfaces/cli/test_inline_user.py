@@ -14,7 +14,7 @@ import pytest
 
 from hangs import HANG_SECONDS
 
-from .support import Done, alive, until
+from .support import Done, Here, alive, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -147,11 +147,9 @@ def test_work_of_the_user_is_stopped_like_any_other(
     ("name", "why"),
     [("nobody-like-that", "there is no user"), ("root", "fewer rights"), ("0", "fewer rights")],
 )
-def test_a_user_that_cannot_be_had_is_refused_at_the_start(
-    name: str, why: str, folder: Path, environment: dict[str, str]
-) -> None:
-    text = playbook({"step": "a", "tool": {"kind": "noop"}})
-    done = run(folder, environment, text, "--inline-user", name, python=sys.executable)
+def test_a_user_that_cannot_be_had_is_refused_at_the_start(name: str, why: str, here: Here) -> None:
+    here.write("who.json", playbook({"step": "a", "tool": {"kind": "noop"}}))
+    done = here.run("run", "who.json", "--inline-user", name)
     assert done.code == 2
     assert why in done.err
     assert "inline_user" in done.err

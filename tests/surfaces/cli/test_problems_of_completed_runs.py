@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from .server_in_thread import served
-from .support import HEAD, Here, Terminal
+from .support import HEAD, Here
 
 ALIAS = "only"
 
@@ -73,17 +71,16 @@ def test_a_join_that_was_impossible_is_a_problem_and_says_of_what(here: Here) ->
     assert "step M1: impossible_join" in done.err
 
 
-@pytest.mark.slow
-def test_a_server_says_the_same_as_a_store(terminal: Terminal) -> None:
-    terminal.write("one.json", session())
+def test_a_server_says_the_same_as_a_store(here: Here) -> None:
+    here.write("one.json", session())
     words = ("run", "one.json", "--input", "n=text", "--json")
-    with served(terminal.store) as server:
+    with served(here.store) as server:
         at = ("--server", server.url)
-        done = terminal.run(*words, *at)
+        done = here.run(*words, *at)
         assert (done.code, done.json["problems"]) == (3, 1), done
         assert "that nothing handled" in done.err
-        assert terminal.run(*words, *at, "--lenient").code == 0
-        assert [row["problems"] for row in terminal.ok("runs", "--json", *at).json] == [1, 1]
+        assert here.run(*words, *at, "--lenient").code == 0
+        assert [row["problems"] for row in here.ok("runs", "--json", *at).json] == [1, 1]
 
 
 GATE_BESIDE = f"""{HEAD}metadata: {{name: beside}}

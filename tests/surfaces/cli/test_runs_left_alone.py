@@ -47,7 +47,7 @@ def book_of(party: Party) -> str:
 
 @pytest.mark.slow
 def test_a_killed_run_is_left_alone_without_its_participants_and_goes_on_with_them(
-    terminal: Terminal,
+    terminal: Terminal, here: Here
 ) -> None:
     with Party({"one": never}) as party:
         terminal.write("book.json", book_of(party))
@@ -59,18 +59,18 @@ def test_a_killed_run_is_left_alone_without_its_participants_and_goes_on_with_th
             running.wait()
     before = log_of(terminal.store, "r")
     for named in (("r",), ()):
-        done = terminal.run("resume", *named)
+        done = here.run("resume", *named)
         assert done.code == 4, done
         assert "run r is left as it is: step 'ask' asks participants" in done.err
         assert "it was started with book.json: give it with --participants" in done.err
-    assert "asks participants" in terminal.ok("explain", "r").out
-    listed = terminal.ok("runs").out
+    assert "asks participants" in here.ok("explain", "r").out
+    listed = here.ok("runs").out
     assert "left as it is" in listed
     assert "book of participants" in listed
     assert log_of(terminal.store, "r") == before
     with Party({"one": says({"price": 2})}) as party:
         terminal.write("book.json", book_of(party))
-        assert terminal.run("resume", "r", "--participants", "book.json").code == 0
+        assert here.run("resume", "r", "--participants", "book.json").code == 0
 
 
 def test_a_start_without_its_participants_is_refused_and_leaves_nothing_behind(here: Here) -> None:

@@ -16,18 +16,21 @@ from anabranch.surfaces.cli import parser
 from anabranch.surfaces.cli.parser import VERBS
 
 from .support import GATE, HELLO, Here, Terminal
+from .tables import wrong_rows
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_explains_itself(here: Here, verb: str) -> None:
-    done = here.run(verb, "--help")
-    assert (done.code, done.err) == (0, "")
-    assert done.out.startswith(f"usage: anabranch {verb} ")
-    assert re.search(rf"^examples?:\n  anabranch {verb}\b", done.out, re.MULTILINE)
-    assert "\nexit codes:\n  0    " in done.out
-    actions = re.findall(r"^    ([a-z]+) ", done.out, re.MULTILINE) if "ACTION" in done.out else []
-    for action in actions or [""]:
-        assert "--json" in here.run(*filter(None, (verb, action)), "--help").out, action
+def test_every_verb_explains_itself(here: Here) -> None:
+    def check(verb: str) -> None:
+        done = here.run(verb, "--help")
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith(f"usage: anabranch {verb} ")
+        assert re.search(rf"^examples?:\n  anabranch {verb}\b", done.out, re.MULTILINE)
+        assert "\nexit codes:\n  0    " in done.out
+        named = re.findall(r"^    ([a-z]+) ", done.out, re.MULTILINE)
+        for action in (named if "ACTION" in done.out else []) or [""]:
+            assert "--json" in here.run(*filter(None, (verb, action)), "--help").out, action
+
+    assert wrong_rows(VERBS, check) == []
 
 
 def test_the_overview_names_every_verb(here: Here) -> None:
@@ -75,40 +78,40 @@ def test_one_verb_is_read_as_it_is_among_all_of_them() -> None:
     assert list(parsers(parser.build("nothing"))) == list(VERBS)
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("rum", "x"), "invalid choice: 'rum'"),
-        (("rn", "x"), "did you mean run?"),
-        (("token", "creat"), "did you mean create?"),
-        (
-            ("run", "x", "--inputs", "a=1"),
-            "unrecognized arguments: --inputs a=1; did you mean --input?",
-        ),
-        (("run", "x", "--inputs", "a=1"), "usage: anabranch run "),
-        (("token", "list", "--jsn"), "usage: anabranch token list "),
-        (("run",), "name a definition"),
-        (("session",), "the following arguments are required: ACTION"),
-        (("show",), "the following arguments are required: RUN"),
-        (("decide", "r", "g"), "one of the arguments --fulfil --reject --ask-again is required"),
-        (("decide", "r", "g", "--fulfil", "--reject"), "not allowed with argument"),
-        (("patch", "r"), "the following arguments are required: K=V"),
-        (("graph", "x", "--format", "png"), "invalid choice: 'png'"),
-        (("runs", "--status", "happy"), "invalid choice: 'happy'"),
-        (("runs", "--limit", "-1"), "invalid number value: '-1'"),
-        (("runs", "--limit", "١"), "invalid number value"),
-        (("session", "executed", "run:١"), "is no process id"),
-        (("events", "r", "--after", "x"), "invalid number value: 'x'"),
-        (("run", "x", "--grace", "soon"), "invalid float value: 'soon'"),
-        (("run", "x", "--surprise"), "unrecognized arguments: --surprise"),
-    ],
-)
-def test_what_is_not_in_the_grammar_is_refused(
-    here: Here, words: tuple[str, ...], told: str
-) -> None:
-    done = here.run(*words)
-    assert (done.code, done.out) == (2, "")
-    assert told in done.err
+NOT_IN_THE_GRAMMAR: list[tuple[tuple[str, ...], str]] = [
+    (("rum", "x"), "invalid choice: 'rum'"),
+    (("rn", "x"), "did you mean run?"),
+    (("token", "creat"), "did you mean create?"),
+    (
+        ("run", "x", "--inputs", "a=1"),
+        "unrecognized arguments: --inputs a=1; did you mean --input?",
+    ),
+    (("run", "x", "--inputs", "a=1"), "usage: anabranch run "),
+    (("token", "list", "--jsn"), "usage: anabranch token list "),
+    (("run",), "name a definition"),
+    (("session",), "the following arguments are required: ACTION"),
+    (("show",), "the following arguments are required: RUN"),
+    (("decide", "r", "g"), "one of the arguments --fulfil --reject --ask-again is required"),
+    (("decide", "r", "g", "--fulfil", "--reject"), "not allowed with argument"),
+    (("patch", "r"), "the following arguments are required: K=V"),
+    (("graph", "x", "--format", "png"), "invalid choice: 'png'"),
+    (("runs", "--status", "happy"), "invalid choice: 'happy'"),
+    (("runs", "--limit", "-1"), "invalid number value: '-1'"),
+    (("runs", "--limit", "١"), "invalid number value"),
+    (("session", "executed", "run:١"), "is no process id"),
+    (("events", "r", "--after", "x"), "invalid number value: 'x'"),
+    (("run", "x", "--grace", "soon"), "invalid float value: 'soon'"),
+    (("run", "x", "--surprise"), "unrecognized arguments: --surprise"),
+]
+
+
+def test_what_is_not_in_the_grammar_is_refused(here: Here) -> None:
+    def check(words: tuple[str, ...], told: str) -> None:
+        done = here.run(*words)
+        assert (done.code, done.out) == (2, "")
+        assert told in done.err
+
+    assert wrong_rows(NOT_IN_THE_GRAMMAR, check) == []
 
 
 @pytest.mark.parametrize("words", [("run",), ("check",), ("simulate",), ("graph",)])
@@ -119,27 +122,27 @@ def test_a_file_that_is_not_there_is_named(here: Here, words: tuple[str, ...]) -
     assert "there is no such file" in done.out + done.err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+LOOKING: list[tuple[str, ...]] = [
         ("runs",), ("show", "last"), ("events", "last"), ("explain", "last"), ("graph", "last"),
         ("resume",), ("resume", "last"), ("redrive", "last"), ("pause", "last"),
         ("cancel", "last"), ("patch", "last", "a=1"), ("decide", "last", "g", "--fulfil"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("more", [(), ("--json",)])
-def test_verbs_that_look_for_a_run_make_no_store(
-    here: Here, words: tuple[str, ...], more: tuple[str, ...]
-) -> None:
-    done = here.run(*words, *more)
-    assert done.code == 2
-    told = "there is no store anabranch.db; --store PATH names another"
-    assert done.err == f"anabranch: {told}\n"
-    if more:
-        assert done.json == {"problem": {"code": "not_found", "message": told}}
-    else:
-        assert done.out == ""
-    assert list(here.folder.iterdir()) == []
+    ]  # fmt: skip
+
+
+def test_verbs_that_look_for_a_run_make_no_store(here: Here) -> None:
+    def check(words: tuple[str, ...], more: tuple[str, ...]) -> None:
+        done = here.run(*words, *more)
+        assert done.code == 2
+        told = "there is no store anabranch.db; --store PATH names another"
+        assert done.err == f"anabranch: {told}\n"
+        if more:
+            assert done.json == {"problem": {"code": "not_found", "message": told}}
+        else:
+            assert done.out == ""
+        assert list(here.folder.iterdir()) == []
+
+    rows = [(words, more) for words in LOOKING for more in ((), ("--json",))]
+    assert wrong_rows(rows, check) == []
 
 
 # -- stores that cannot be used --------------------------------------------------------------
@@ -168,25 +171,27 @@ def folder(path: Path) -> None:
     path.mkdir()
 
 
+USING: list[tuple[str, ...]] = [
+    ("run", "hello.yaml"), ("runs",), ("resume",), ("show", "last"), ("cancel", "last"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("make", [foreign, other_database, newer, folder])
-@pytest.mark.parametrize(
-    "words",
-    [("run", "hello.yaml"), ("runs",), ("resume",), ("show", "last"), ("cancel", "last")],
-    ids=lambda words: words[0],
-)
-def test_a_store_that_cannot_be_used_is_named_and_left_untouched(
-    here: Here, make: object, words: tuple[str, ...]
-) -> None:
+def test_a_store_that_cannot_be_used_is_named_and_left_untouched(here: Here, make: object) -> None:
     here.write("hello.yaml", HELLO)
     path = here.folder / "odd.db"
     make(path)  # type: ignore[operator]
     before = path.read_bytes() if path.is_file() else None
-    done = here.run(*words, "--store", str(path))
-    assert (done.code, done.out) == (2, "")
-    assert "odd.db" in done.err
-    assert done.err.startswith("anabranch: ")
-    assert (path.read_bytes() if path.is_file() else None) == before
-    assert [p.name for p in here.folder.iterdir() if p.name.endswith(".lock")] == []
+
+    def check(words: tuple[str, ...]) -> None:
+        done = here.run(*words, "--store", str(path))
+        assert (done.code, done.out) == (2, "")
+        assert "odd.db" in done.err
+        assert done.err.startswith("anabranch: ")
+        assert (path.read_bytes() if path.is_file() else None) == before
+        assert [p.name for p in here.folder.iterdir() if p.name.endswith(".lock")] == []
+
+    assert wrong_rows([(words,) for words in USING], check) == []
 
 
 def test_an_empty_store_name_is_no_name(here: Here) -> None:

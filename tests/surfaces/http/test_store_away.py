@@ -57,6 +57,7 @@ def background() -> set[str]:
 
 async def few_connections(server: PostgresServer, http: ClientSession, name: str) -> None:
     """However many ask at once."""
+    assert CONNECTIONS_MAX < 20
     most = 0
 
     async def get(path: str) -> None:
@@ -64,7 +65,7 @@ async def few_connections(server: PostgresServer, http: ClientSession, name: str
             assert reply.status == 200, await reply.text()
 
     wanted = [f"{API}/runs", f"{API}/runs/{name}", f"{API}/runs/{name}/explain", "/runs"]
-    asked = asyncio.gather(*(get(path) for path in wanted * 10))
+    asked = asyncio.gather(*(get(path) for path in wanted * 5))
     while not asked.done():
         rows = await asyncio.to_thread(
             server.sql,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from anabranch.market.node.folder import NodeFolder
 from anabranch.modules.kit.entries import PORTS
 from anabranch.surfaces.cli.commands.arca import runs, templates
 from anabranch.surfaces.cli.commands.node import arguments
+from anabranch.surfaces.cli.main import command
 from anabranch.surfaces.cli.parser import build
 from free_ports import free_port
 
@@ -44,11 +46,40 @@ def ok(done: Done) -> str:
     return done.out
 
 
+@contextmanager
+def hosting(folder: Path) -> Iterator[None]:
+    """A node in the folder `buyer` that hosts Arca."""
+    assert command(["node", "init", str(folder / "buyer"), "--with", f"arca:{free_port()}"]) == 0
+    with served_nodes(NodeFolder(folder / "buyer")):
+        yield
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where a node runs that all tests ask which do not mind what it has done before."""
+    folder = tmp_path_factory.mktemp("arca")
+    with hosting(folder):
+        yield folder
+
+
 @pytest.fixture
-def buyer(here: Here, tmp_path: Path) -> Iterator[Here]:
-    ok(here.run("node", "init", "buyer", "--with", f"arca:{free_port()}"))
-    with served_nodes(NodeFolder(tmp_path / "buyer")):
-        yield here
+def buyer(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
+    return Here(place, capsys, monkeypatch)
+
+
+def test_a_new_node_has_no_runs_no_templates_and_no_offers(here: Here) -> None:
+    with hosting(here.folder):
+        at = ("--node", "buyer")
+        assert ok(here.run("arca", "runs", *at)) == "there are no such runs\n"
+        told = here.run("arca", "show", "last", *at)
+        assert (told.code, told.out) == (2, "")
+        assert "no run yet" in told.err
+        assert ok(here.run("arca", "templates", *at)) == "this node keeps no templates\n"
+        synced = ok(here.run("offers", "sync", *at))
+        assert synced.startswith("no other catalog is known")
+        assert here.run("offers", "sync", "--json", *at).json["status"] == "done"
+        listed = ok(here.run("offers", "list", *at))
+        assert listed == "no offers; `anabranch offers sync` asks other catalogs now\n"
 
 
 def test_a_node_is_made_with_the_modules_it_hosts(here: Here) -> None:
@@ -68,30 +99,29 @@ def test_a_node_is_made_with_the_modules_it_hosts(here: Here) -> None:
 
 def test_a_run_is_started_looked_at_and_ended(buyer: Here) -> None:
     Path("waits.json").write_text(definition(max_retries=1000, retry_delay_ms=1000))
-    assert ok(buyer.run("arca", "runs", "--node", "buyer")) == "there are no such runs\n"
-    words = ("arca", "run", "waits.json", "--run-id", "run:one", "--node", "buyer")
-    assert ok(buyer.run(*words)) == "run:one: running\n"
-    assert buyer.run(*words, "--json").json["run_id"] == "run:one", "the same run again"
+    words = ("arca", "run", "waits.json", "--run-id", "run:first", "--node", "buyer")
+    assert ok(buyer.run(*words)) == "run:first: running\n"
+    assert buyer.run(*words, "--json").json["run_id"] == "run:first", "the same run again"
     (row,) = buyer.run("arca", "runs", "--status", "active", "--node", "buyer", "--json").json
-    assert (row["run_id"], row["workflow_id"]) == ("run:one", "quotes")
-    assert "run:one" in ok(buyer.run("arca", "runs", "--workflow", "quotes", "--node", "buyer"))
-    assert "quote:" in ok(buyer.run("arca", "show", "run:one", "--node", "buyer"))
-    assert "run:one: running" in ok(buyer.run("arca", "explain", "run:one", "--node", "buyer"))
-    asked = buyer.run("arca", "dispatches", "run:one", "--node", "buyer")
+    assert (row["run_id"], row["workflow_id"]) == ("run:first", "quotes")
+    assert "run:first" in ok(buyer.run("arca", "runs", "--workflow", "quotes", "--node", "buyer"))
+    assert "quote:" in ok(buyer.run("arca", "show", "run:first", "--node", "buyer"))
+    assert "run:first: running" in ok(buyer.run("arca", "explain", "run:first", "--node", "buyer"))
+    asked = buyer.run("arca", "dispatches", "run:first", "--node", "buyer")
     assert ok(asked) == "no participant has been asked yet\n"
-    paused = buyer.run("arca", "pause", "run:one", "--actor", "kim", "--node", "buyer")
-    assert ok(paused) == "run:one: paused\n"
+    paused = buyer.run("arca", "pause", "run:first", "--actor", "kim", "--node", "buyer")
+    assert ok(paused) == "run:first: paused\n"
     assert buyer.run(*words, "--wait", "1").code == 4, "it stands still"
-    assert ok(buyer.run("arca", "resume", "run:one", "--node", "buyer")) == "run:one: running\n"
-    early = buyer.run("arca", "confirm", "run:one", "quote", "--node", "buyer")
+    assert ok(buyer.run("arca", "resume", "run:first", "--node", "buyer")) == "run:first: running\n"
+    early = buyer.run("arca", "confirm", "run:first", "quote", "--node", "buyer")
     assert (early.code, early.out) == (2, "")
-    ended = buyer.run("arca", "cancel", "run:one", "--reason", "enough", "--node", "buyer")
+    ended = buyer.run("arca", "cancel", "run:first", "--reason", "enough", "--node", "buyer")
     # What was at work at that moment is stopped first.
-    assert ok(ended) in ("run:one: cancelled\n", "run:one: running\n")
-    show = ("arca", "show", "run:one", "--node", "buyer", "--json")
+    assert ok(ended) in ("run:first: cancelled\n", "run:first: running\n")
+    show = ("arca", "show", "run:first", "--node", "buyer", "--json")
     until(lambda: buyer.run(*show).json["status"] == "cancelled")
-    explained = ok(buyer.run("arca", "explain", "run:one", "--node", "buyer"))
-    assert explained == "run:one: cancelled\n  nothing is unfinished\n"
+    explained = ok(buyer.run("arca", "explain", "run:first", "--node", "buyer"))
+    assert explained == "run:first: cancelled\n  nothing is unfinished\n"
     assert buyer.run("arca", "show", "run:other", "--node", "buyer").code == 2
 
 
@@ -110,9 +140,6 @@ def test_explain_says_that_something_waits_only_where_it_does(
 
 
 def test_a_run_is_named_by_its_first_letters_or_as_the_last_one(buyer: Here) -> None:
-    told = buyer.run("arca", "show", "last", "--node", "buyer")
-    assert (told.code, told.out) == (2, "")
-    assert "no run yet" in told.err
     Path("nobody.json").write_text(definition())
     for name in ("run:same-1", "run:same-2", "run:other"):
         words = ("arca", "run", "nobody.json", "--run-id", name, "--wait", "--node", "buyer")
@@ -150,7 +177,6 @@ def test_templates_are_kept_filled_in_run_and_shared(buyer: Here) -> None:
     def ask(*words: str) -> Done:
         return buyer.run("arca", "templates", *words, "--node", "buyer")
 
-    assert ok(ask()) == "this node keeps no templates\n"
     assert ok(ask("put", "t.json")) == "stored quotes.v1\n"
     assert ok(ask("put", "t.json")) == "unchanged quotes.v1\n"
     assert "Ask for quotes" in ok(ask("list"))
@@ -166,14 +192,6 @@ def test_templates_are_kept_filled_in_run_and_shared(buyer: Here) -> None:
     assert ok(ask("publish", "quotes.v1", "--withdraw")) == "quotes.v1 is private\n"
     assert ok(ask("delete", "quotes.v1")) == "deleted quotes.v1\n"
     assert ask("show", "quotes.v1").code == 2
-
-
-def test_other_catalogs_are_asked_when_told_to(buyer: Here) -> None:
-    synced = ok(buyer.run("offers", "sync", "--node", "buyer"))
-    assert synced.startswith("no other catalog is known")
-    assert buyer.run("offers", "sync", "--json", "--node", "buyer").json["status"] == "done"
-    listed = ok(buyer.run("offers", "list", "--node", "buyer"))
-    assert listed == "no offers; `anabranch offers sync` asks other catalogs now\n"
 
 
 def test_a_node_without_arca_says_how_to_get_it(here: Here, tmp_path: Path) -> None:

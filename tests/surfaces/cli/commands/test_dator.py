@@ -35,15 +35,24 @@ def folder_of(path: Path, *modules: Any) -> NodeFolder:
     return folder
 
 
-@pytest.fixture
-def provider(here: Here) -> Iterator[Here]:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A node in the folder `provider` that hosts Dator with one offer; `plain` hosts nothing."""
-    folder = folder_of(here.folder / "provider", executor_entry("dator", port=free_port()))
+    path = tmp_path_factory.mktemp("dator")
+    folder = folder_of(path / "provider", executor_entry("dator", port=free_port()))
     section = {"offers": [OFFER], "roles": ROLES}
     (folder.path / "config" / "dator.json").write_text(json.dumps({"dator": section}))
-    with served_nodes(folder, folder_of(here.folder / "plain")):
-        until(lambda: _offers(here))
-        yield here
+    with served_nodes(folder, folder_of(path / "plain")):
+        yield path
+
+
+@pytest.fixture
+def provider(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Here:
+    person = Here(place, capsys, monkeypatch)
+    until(lambda: _offers(person))
+    return person
 
 
 def _offers(here: Here) -> list[Any]:

@@ -16,6 +16,8 @@ from hangs import HANG_SECONDS
 
 from ..support import Here
 
+#: Those of this machine take longer to load than the tests to run.
+NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 FILES = sorted([*starter.FILES, starter.SCHEMA])
 
 
@@ -32,7 +34,7 @@ def test_the_tests_of_a_new_project_pass(here: Here) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
         cwd=project,
-        env={**os.environ, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1", **NO_PLUGINS},
         capture_output=True,
         text=True,
         timeout=HANG_SECONDS,

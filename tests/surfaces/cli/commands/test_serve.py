@@ -15,7 +15,7 @@ import pytest
 
 from hangs import HANG_SECONDS
 
-from ..support import GATE, HELLO, Process, Terminal, beginning, sleeper, until
+from ..support import GATE, HELLO, Here, Process, Terminal, beginning, sleeper, until
 
 TLS = Path(__file__).parent / "tls"
 
@@ -55,19 +55,21 @@ def test_serve_says_where_it_is_and_how_to_stop_it(terminal: Terminal) -> None:
     assert "stopping" in done.err
 
 
-def test_a_server_that_asks_for_tokens_says_how_the_first_one_is_made(terminal: Terminal) -> None:
+def test_a_server_that_asks_for_tokens_says_how_the_first_one_is_made(
+    terminal: Terminal, here: Here
+) -> None:
     with beginning(terminal, "serve", "--port", 0, "--tokens-required") as process:
         assert process.stdout is not None
         process.stdout.readline()
         told = process.stdout.readline().split("`")[1]
         assert told == "anabranch token create --scope admin --name YOU --store anabranch.db"
-        assert terminal.ok(*told.split()[1:]).out.startswith("anb_")
+        assert here.ok(*told.split()[1:]).out.startswith("anb_")
         process.interrupt()
         assert process.end().code == 0
 
 
 def test_who_watches_a_run_whose_server_is_killed_is_told_that_it_goes_on(
-    terminal: Terminal,
+    terminal: Terminal, here: Here
 ) -> None:
     terminal.write("sleeper.yaml", sleeper(1))
     with serving(terminal) as server:
@@ -82,8 +84,8 @@ def test_who_watches_a_run_whose_server_is_killed_is_told_that_it_goes_on(
     assert done.code == 1
     assert "run s1 goes on when the server is back: anabranch events s1 --follow" in done.err
     assert "cannot be reached" in done.err
-    assert terminal.ok("resume", "--store", terminal.store).out
-    assert "completed" in terminal.ok("show", "s1", "--store", terminal.store).out
+    assert here.ok("resume", "--store", terminal.store).out
+    assert "completed" in here.ok("show", "s1", "--store", terminal.store).out
 
 
 def test_a_stop_finishes_what_runs_and_ends_those_who_follow(terminal: Terminal) -> None:
@@ -106,14 +108,16 @@ def test_a_stop_finishes_what_runs_and_ends_those_who_follow(terminal: Terminal)
     )
 
 
-def test_a_server_asks_the_participants_that_it_is_started_with(terminal: Terminal) -> None:
+def test_a_server_asks_the_participants_that_it_is_started_with(
+    terminal: Terminal, here: Here
+) -> None:
     terminal.write("served_parties.py", "def answers(request):\n    return {'price': 2}\n")
     entry = {"function": "served_parties:answers", "service_types": ["a/b"]}
     terminal.write("book.json", json.dumps({"participants": {"p1": entry}}))
     plan = {"steps": [{"step_id": "ask", "service_type": "a/b"}]}
     terminal.write("ask.json", json.dumps({"workflow_id": "ask", "plan": plan}))
     with serving(terminal, "--participants", "book.json") as server:
-        done = terminal.ok("run", "ask.json", "--server", server.url, "--json")
+        done = here.ok("run", "ask.json", "--server", server.url, "--json")
         assert done.json["result"] == {"price": 2}
         server.process.interrupt()
         assert server.process.end().code == 0
@@ -153,7 +157,7 @@ def test_a_second_signal_stops_it_at_once_and_nothing_is_lost(terminal: Terminal
     assert terminal.show("s1")["status"] == "running"
 
 
-def test_whoever_stops_watching_does_not_stop_the_run(terminal: Terminal) -> None:
+def test_whoever_stops_watching_does_not_stop_the_run(terminal: Terminal, here: Here) -> None:
     terminal.write("gate.yaml", sleeper(1.5))
     with serving(terminal) as server:
         at = ("--server", server.url)
@@ -163,49 +167,51 @@ def test_whoever_stops_watching_does_not_stop_the_run(terminal: Terminal) -> Non
             done = watching.end()
             assert done.code == 130
             assert "the server goes on with it" in done.err
-        assert "run.finished" in terminal.ok("events", "s1", "--follow", *at).out
+        assert "run.finished" in here.ok("events", "s1", "--follow", *at).out
         assert terminal.show("s1")["status"] == "completed"
 
 
-def test_a_port_that_is_taken_is_named_before_the_store_is_touched(terminal: Terminal) -> None:
+def test_a_port_that_is_taken_is_named_before_the_store_is_touched(here: Here) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = terminal.run("serve", "--port", port)
+        done = here.run("serve", "--port", port)
     assert done.code == 2
     assert f"port {port} of 127.0.0.1 is in use" in done.err
     assert "--port" in done.err
-    assert not terminal.store.exists()
+    assert not here.store.exists()
 
 
-def test_a_store_that_is_taken_is_named_with_its_owner(terminal: Terminal) -> None:
+def test_a_store_that_is_taken_is_named_with_its_owner(terminal: Terminal, here: Here) -> None:
     with serving(terminal) as server:
-        done = terminal.run("serve", "--port", 0, "--store", terminal.store)
+        done = here.run("serve", "--port", 0, "--store", terminal.store)
         assert done.code == 2
         assert f"in use by anabranch (pid {server.process.pid}" in done.err
         assert server.get("/runs")["items"] == []
 
 
 def test_addresses_that_cannot_be_served_are_refused_with_what_to_change(
-    terminal: Terminal,
+    here: Here,
 ) -> None:
     for host, said in (
         ("0.0.0.0", "anabranch token create --scope admin"),
         ("203.0.113.7", "choose another --host"),
         ("no-such-host.invalid", "there is no address"),
     ):
-        done = terminal.run("serve", "--port", 0, "--host", host)
+        done = here.run("serve", "--port", 0, "--host", host)
         assert (done.code, said in done.err) == (2, True), done
-    assert terminal.run("serve", "--port", 70_000).code == 2
-    assert "both" in terminal.run("serve", "--tls-cert", "a.pem").err
-    assert "cannot be used" in terminal.run("serve", "--tls-cert", "a", "--tls-key", "b").err
+    assert here.run("serve", "--port", 70_000).code == 2
+    assert "both" in here.run("serve", "--tls-cert", "a.pem").err
+    assert "cannot be used" in here.run("serve", "--tls-cert", "a", "--tls-key", "b").err
 
 
-def test_runs_left_unfinished_go_on_when_a_server_opens_their_store(terminal: Terminal) -> None:
+def test_runs_left_unfinished_go_on_when_a_server_opens_their_store(
+    terminal: Terminal, here: Here
+) -> None:
     terminal.write("gate.yaml", GATE)
-    assert terminal.run("run", "gate.yaml", "--run-id", "g1").code == 4
+    assert here.run("run", "gate.yaml", "--run-id", "g1").code == 4
     with serving(terminal) as server:
-        terminal.ok("decide", "g1", "ask", "--fulfil", "--store", terminal.store)
-        terminal.ok("events", "g1", "--follow", "--server", server.url)
+        here.ok("decide", "g1", "ask", "--fulfil", "--store", terminal.store)
+        here.ok("events", "g1", "--follow", "--server", server.url)
         assert server.get("/runs/g1")["result"] == "shipped"
 
 

@@ -121,7 +121,7 @@ def test_migrate_brings_a_store_up_to_date_and_makes_none_by_mistake(
 
 @pytest.mark.slow
 def test_a_copy_that_is_killed_goes_on_with_the_same_command(
-    terminal: Terminal, schema: SchemaOf
+    terminal: Terminal, here: Here, schema: SchemaOf
 ) -> None:
     """Killed among the payloads, which come in several pages, and once more in the comparison."""
     contents = large(terminal.store)
@@ -129,24 +129,22 @@ def test_a_copy_that_is_killed_goes_on_with_the_same_command(
     words = ("store", "copy", terminal.store, target, "--json")
     for moment in ("now payloads", "compared"):
         kill_at(terminal, moment, *words)
-        refused = terminal.run("runs", "--store", target)
+        refused = here.run("runs", "--store", target)
         assert (refused.code, "anabranch store copy" in refused.err) == (2, True)
-    done = terminal.ok(*words).json
+    done = here.ok(*words).json
     assert (done["resumed"], done["sound"]) == (True, True)
     with closing(PostgresStore(target, read_only=True)) as store:
         for hashed, content in contents.items():
             assert store.payload(hashed) == content
     back = terminal.folder / "back.db"
     kill_at(terminal, "now payloads", "store", "copy", target, back, "--json")
-    assert terminal.ok("store", "copy", target, back, "--json").json["resumed"]
-    assert terminal.ok("store", "check", "--store", back, "--json").json["payloads"] == len(
-        contents
-    )
+    assert here.ok("store", "copy", target, back, "--json").json["resumed"]
+    assert here.ok("store", "check", "--store", back, "--json").json["payloads"] == len(contents)
 
 
 def large(path: Path) -> dict[str, bytes]:
-    """A store with payloads of 40 MB."""
-    contents = {sha256(one): one for one in (os.urandom(1_000_000) for _ in range(40))}
+    """A store with payloads of 20 MB, in pages of 8."""
+    contents = {sha256(one): one for one in (os.urandom(1_000_000) for _ in range(20))}
     with closing(SqliteStore(path)) as store:
         for hashed, content in contents.items():
             store.put_payload(hashed, content, Hold(hashed, "", "permanent"))

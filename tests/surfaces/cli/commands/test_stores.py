@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import quick_starts
 from anabranch.kernel.state import encode_state
 from anabranch.runtime.live_run import load_state
 from anabranch.store.access_ports import AuditFilter
@@ -29,9 +30,23 @@ workload: {{n: 0}}
 """
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the store with the runs is kept that the first test has made, for all the others."""
+    return tmp_path_factory.mktemp("stores") / "kept"
+
+
 @pytest.fixture
-def runs(here: Here) -> None:
+def runs(here: Here, kept: Path) -> None:
     """A run that ended, two that wait, and one with a payload."""
+    if not kept.exists():
+        make_runs(here)
+        shutil.copytree(here.folder, kept)
+    else:
+        shutil.copytree(kept, here.folder, dirs_exist_ok=True)
+
+
+def make_runs(here: Here) -> None:
     for name, text in (("hello", HELLO), ("gate", GATE), ("large", LARGE)):
         here.write(f"{name}.yaml", text)
     here.ok("run", "hello.yaml", "--run-id", "done")
@@ -265,29 +280,29 @@ asyncio.run(main())
 
 @pytest.mark.slow
 def test_backups_of_a_busy_engine_are_sound_and_hold_all_that_was_acknowledged(
-    terminal: Terminal,
+    terminal: Terminal, here: Here
 ) -> None:
     terminal.write("busy.py", BUSY)
     words = [sys.executable, "busy.py"]
-    busy = subprocess.Popen(words, cwd=terminal.folder, env=terminal.environment())
+    busy = quick_starts.Popen[bytes](words, cwd=terminal.folder, env=terminal.environment())
     try:
         known: set[str] = set()
         for number in range(3):
             until(lambda: len(acknowledged(terminal)) > len(known) + 5)  # noqa: B023 - at once
             known = acknowledged(terminal)
             copy = terminal.folder / f"copy{number}.db"
-            terminal.ok("store", "backup", copy, "--store", terminal.store)
-            assert terminal.ok("store", "check", "--store", copy, "--json").json["sound"]
+            here.ok("store", "backup", copy, "--store", terminal.store)
+            assert here.ok("store", "check", "--store", copy, "--json").json["sound"]
             assert known <= runs_in(copy)
-        assert terminal.ok("store", "check", "--json").json["sound"]
-        refused = terminal.run("store", "restore", "copy0.db")
+        assert here.ok("store", "check", "--json").json["sound"]
+        refused = here.run("store", "restore", "copy0.db")
         assert (refused.code, "in use" in refused.err) == (2, True)
     finally:
         busy.kill()
         busy.wait()
-    assert terminal.ok("store", "check", "--json").json["sound"]
+    assert here.ok("store", "check", "--json").json["sound"]
     assert acknowledged(terminal) <= runs_in(terminal.store)
-    terminal.ok("store", "restore", "copy1.db")
+    here.ok("store", "restore", "copy1.db")
     assert runs_in(terminal.store) == runs_in(terminal.folder / "copy1.db")
 
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 
 import pytest
 
+import quick_starts
 from anabranch.surfaces.cli.output import render
 from anabranch.surfaces.cli.output.live import _cut
 from hangs import HANG_SECONDS
@@ -145,7 +146,7 @@ def watching(
 ) -> Iterator[Person]:
     master, slave = pty.openpty()
     set_size(slave, columns, lines)
-    process = subprocess.Popen(
+    process = quick_starts.Popen[bytes](
         [sys.executable, "-m", "anabranch", *words],
         stdin=slave, stdout=slave if stdout is None else stdout, stderr=slave,
         cwd=terminal.folder, env=terminal.environment({"TERM": "xterm"}), start_new_session=True,

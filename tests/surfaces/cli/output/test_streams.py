@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 
@@ -19,7 +18,7 @@ workflow:
   - step: once
     tool: {{kind: noop, result: "{{{{ (ctx.n or 0) + 1 }}}}"}}
     set_ctx: {{n: "{{{{ outcome.result }}}}"}}
-    next: {{arcs: [{{step: once, when: "{{{{ ctx.n < 600 }}}}"}}]}}
+    next: {{arcs: [{{step: once, when: "{{{{ ctx.n < 300 }}}}"}}]}}
 """
 
 ODD = f"""{HEAD}metadata: {{name: odd}}
@@ -40,16 +39,20 @@ workflow:
 
 def pipe(terminal: Terminal, words: str, reader: str = "head -1") -> tuple[list[int], str, str]:
     """The exit codes of both sides, what was read, and what was complained of."""
-    script = f'"$0" -m anabranch {words} | {reader}; echo "${{PIPESTATUS[@]}}" >&3'
     read, write = os.pipe()
-    with os.fdopen(read) as codes:
-        done = subprocess.run(
-            ["bash", "-c", f"exec 3>&{write}; {script}", sys.executable],
-            cwd=terminal.folder, env=terminal.environment(), pass_fds=(write,),
-            capture_output=True, text=True, timeout=HANG_SECONDS, check=False,
-        )  # fmt: skip
-        os.close(write)
-        return [int(word) for word in codes.read().split()], done.stdout, done.stderr
+    writer = terminal.begin(*words.split(), stdout=write)
+    os.close(write)
+    reading = subprocess.run(
+        reader.split(),
+        stdin=read,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
+    )
+    os.close(read)
+    done = writer.end()
+    return [done.code, reading.returncode], reading.stdout, done.err + reading.stderr
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from anabranch.surfaces.http.io.request_body import Limits
 from anabranch.surfaces.http.routes import API, Route
 
 from ..support import HELLO, Client, Reply, gated, playbook, run, serving, step
+from ..tables import wrong_rows
 
 JSON = {"Content-Type": "application/json"}
 PROBLEM = {"type", "title", "status", "code", "detail", "hint"}
@@ -70,44 +71,53 @@ def test_every_path_refuses_the_methods_it_does_not_have() -> None:
 OF_A_RUN = [route for route in ALL_ROUTES if route.path.startswith(f"{API}/runs/{{run}}")]
 
 
-@pytest.mark.parametrize("route", OF_A_RUN, ids=lambda route: f"{route.method} {route.path}")
-def test_a_run_that_does_not_exist_is_said_to_be_unknown(route: Route) -> None:
+def test_a_run_that_does_not_exist_is_said_to_be_unknown() -> None:
     async def go() -> None:
-        path = route.path.removeprefix(API)
-        filled = path.format(run="no-such-run", step="a", gate="g", name="paid")
-        body = {"json": route.example} if route.body is not None else {}
         async with serving() as client:
-            await refused(client, 404, "not_found", route.method, filled, **body)
+
+            async def check(route: Route) -> None:
+                path = route.path.removeprefix(API)
+                filled = path.format(run="no-such-run", step="a", gate="g", name="paid")
+                body = {"json": route.example} if route.body is not None else {}
+                await refused(client, 404, "not_found", route.method, filled, **body)
+
+            assert await wrong_rows(OF_A_RUN, check) == []
 
     run(go())
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/api/v1/payloads/../../etc/passwd",
-        "/api/v1/payloads/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
-        "/api/v1/payloads/..%5c..%5cetc",
-        "/api/v1/payloads/%00",
-        "/api/v1/definitions/..%2f..%2f..%2fetc%2fpasswd",
-        "/api/v1/runs/%2e%2e",
-        "/api/v1/runs/..;/x",
-        "/api/v1/runs/%ff%fe",
-        "/api/v1/runs/%ED%A0%80",
-        "/api/v1//runs",
-        "/api/v2/runs",
-        "/api/v1/runs/" + "x" * 5000,
-    ],
-)
-def test_a_path_that_leads_nowhere_leads_nowhere(path: str) -> None:
+def test_a_path_that_leads_nowhere_leads_nowhere() -> None:
     async def go() -> None:
         async with serving() as client:
-            sent = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-            answer = await raw(client, sent.encode(), shut=False)
-            status = int(answer.split(b" ", 2)[1])
-            assert status in (400, 404), answer
-            assert b"root:" not in answer
-            assert len(answer) < 2000
+
+            async def check(path: str) -> None:
+                sent = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                answer = await raw(client, sent.encode(), shut=False)
+                status = int(answer.split(b" ", 2)[1])
+                assert status in (400, 404), answer
+                assert b"root:" not in answer
+                assert len(answer) < 2000
+
+            assert (
+                await wrong_rows(
+                    [
+                        "/api/v1/payloads/../../etc/passwd",
+                        "/api/v1/payloads/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+                        "/api/v1/payloads/..%5c..%5cetc",
+                        "/api/v1/payloads/%00",
+                        "/api/v1/definitions/..%2f..%2f..%2fetc%2fpasswd",
+                        "/api/v1/runs/%2e%2e",
+                        "/api/v1/runs/..;/x",
+                        "/api/v1/runs/%ff%fe",
+                        "/api/v1/runs/%ED%A0%80",
+                        "/api/v1//runs",
+                        "/api/v2/runs",
+                        "/api/v1/runs/" + "x" * 5000,
+                    ],
+                    check,
+                )
+                == []
+            )
 
     run(go())
 
@@ -137,27 +147,33 @@ def test_parameters_that_a_route_does_not_know_are_refused_with_the_nearest_word
     run(go())
 
 
-@pytest.mark.parametrize(
-    "cursor",
-    [
-        "x",
-        "=",
-        "AAAA",
-        "WzFd",
-        "WzEsMl0",
-        "WyJhIiwiYiJd",
-        "e30",
-        "Ww",
-        "ü",
-        "W251bGwsMV0",
-        "!" * 900,
-    ],
-)
-def test_a_cursor_that_is_not_ours_is_refused(cursor: str) -> None:
+def test_a_cursor_that_is_not_ours_is_refused() -> None:
     async def go() -> None:
         async with serving() as client:
-            for path in ("/runs", "/definitions", "/approvals"):
-                await refused(client, 400, "parameter", "GET", path, params={"cursor": cursor})
+
+            async def check(cursor: str) -> None:
+                for path in ("/runs", "/definitions", "/approvals"):
+                    await refused(client, 400, "parameter", "GET", path, params={"cursor": cursor})
+
+            assert (
+                await wrong_rows(
+                    [
+                        "x",
+                        "=",
+                        "AAAA",
+                        "WzFd",
+                        "WzEsMl0",
+                        "WyJhIiwiYiJd",
+                        "e30",
+                        "Ww",
+                        "ü",
+                        "W251bGwsMV0",
+                        "!" * 900,
+                    ],
+                    check,
+                )
+                == []
+            )
 
     run(go())
 
@@ -200,13 +216,16 @@ BODIES: dict[str, tuple[bytes, int, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BODIES)
-def test_a_body_that_cannot_be_read_is_refused_and_begins_nothing(name: str) -> None:
+def test_a_body_that_cannot_be_read_is_refused_and_begins_nothing() -> None:
     async def go() -> None:
-        body, status, code = BODIES[name]
         async with serving() as client:
-            await refused(client, status, code, "POST", "/runs", data=body, headers=JSON)
-            assert (await client.get("/runs")).json["items"] == []
+
+            async def check(name: str) -> None:
+                body, status, code = BODIES[name]
+                await refused(client, status, code, "POST", "/runs", data=body, headers=JSON)
+                assert (await client.get("/runs")).json["items"] == []
+
+            assert await wrong_rows(BODIES, check) == []
 
     run(go())
 
@@ -280,13 +299,16 @@ def test_a_label_of_ten_megabytes_is_refused() -> None:
     run(go())
 
 
-@pytest.mark.parametrize("name", ["last", "../x", "a b", "", "x" * 200, "ü", "-rf"])
-def test_a_run_id_that_is_not_safe_is_refused(name: str) -> None:
+def test_a_run_id_that_is_not_safe_is_refused() -> None:
     async def go() -> None:
         async with serving() as client:
-            body = {"definition": HELLO, "run": name}
-            reply = await client.post("/runs", body)
-            assert (reply.status, reply.code) == (422, "bad_run_id"), reply.text
+
+            async def check(name: str) -> None:
+                body = {"definition": HELLO, "run": name}
+                reply = await client.post("/runs", body)
+                assert (reply.status, reply.code) == (422, "bad_run_id"), reply.text
+
+            assert await wrong_rows(["last", "../x", "a b", "", "x" * 200, "ü", "-rf"], check) == []
 
     run(go())
 
@@ -346,25 +368,33 @@ def test_connections_that_are_left_half_open_keep_nobody_waiting() -> None:
     run(go())
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"GET /api/v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-        b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",  # noqa: E501
-        b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",  # noqa: E501
-        b"GET /api/v1/runs HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 100_000 + b"\r\n\r\n",
-    ],
-)
-def test_what_is_not_http_is_turned_away(sent: bytes) -> None:
+def test_what_is_not_http_is_turned_away() -> None:
     async def go() -> None:
         async with serving() as client:
-            answer = await raw(client, sent)
-            assert b" 500 " not in answer.split(b"\r\n")[0]
-            assert b"Traceback" not in answer
-            assert (await client.get("/runs")).status == 200
+
+            async def check(sent: bytes) -> None:
+                answer = await raw(client, sent)
+                assert b" 500 " not in answer.split(b"\r\n")[0]
+                assert b"Traceback" not in answer
+                assert (await client.get("/runs")).status == 200
+
+            assert (
+                await wrong_rows(
+                    [
+                        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+                        b"GET\r\n\r\n",
+                        b"GET / HTTP/9.9\r\n\r\n",
+                        b"GET /api/v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+                        b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",  # noqa: E501
+                        b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",  # noqa: E501
+                        b"GET /api/v1/runs HTTP/1.1\r\nHost: x\r\nX-Long: "
+                        + b"x" * 100_000
+                        + b"\r\n\r\n",
+                    ],
+                    check,
+                )
+                == []
+            )
 
     run(go())
 
