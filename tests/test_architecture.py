@@ -11,6 +11,7 @@ import re
 from collections.abc import Container, Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from tools.map import LAYERS, docstring_of, rooms, table
@@ -62,28 +63,81 @@ def layer_of(path: Path) -> str:
     return parts[0] if len(parts) > 1 else path.stem
 
 
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+TELLING = {
+    ast.If, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.Constant,
+    ast.Attribute, ast.Call, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete,
+}  # fmt: skip
+
+
+class Facts(NamedTuple):
+    """What the tests ask about a file, with its lines: the tree itself would be kept too long."""
+
+    imports: list[tuple[ast.Import | ast.ImportFrom, bool]]
+    """And whether only annotations need them."""
+    functions: list[tuple[int, str, int]]  # their names, and how many lines they have
+    calls: list[tuple[int, str]]  # of the clock, of chance or of the world
+    words: list[tuple[int, str]]  # texts with a command line in them
+    cores: list[tuple[int, str]]  # whose core is reached for
+    changes: list[int]  # of something that hangs on a state
+    assignments: list[int]  # to something below a state that is not one's own
+    swallowed: list[int]  # cancellations
 
 
 @cache
-def import_nodes(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """The import statements of a file, and whether only annotations need them."""
-    nodes, for_types = [], set[ast.AST]()
-    for node in ast.walk(tree_of(path)):
+def facts_of(path: Path) -> Facts:
+    """Each file is parsed and walked once for all of the tests."""
+    return facts_in(path.read_text(encoding="utf-8"))
+
+
+def facts_in(text: str) -> Facts:
+    facts = Facts([], [], [], [], [], [], [], [])
+    for_types = set[ast.AST]()
+    for node in ast.walk(ast.parse(text)):
+        if type(node) not in TELLING:
+            continue  # most of them
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             for_types.update(ast.walk(node))
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            nodes.append((node, node in for_types))
-    return nodes
+            facts.imports.append((node, node in for_types))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            facts.functions.append((node.lineno, node.name, body_lines(node)))
+        elif isinstance(node, ast.Constant) and "anabranch " in str(node.value):
+            facts.words.append((node.lineno, str(node.value)))
+        elif isinstance(node, ast.Attribute) and node.attr in {"core", "_core"}:
+            facts.cores.append((node.lineno, ast.unparse(node.value)))
+        elif isinstance(node, ast.Call):
+            note_call(node, facts)
+        if isinstance(node, ast.Call | ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete):
+            note_change(node, facts)
+    return facts
+
+
+def note_call(node: ast.Call, facts: Facts) -> None:
+    name = called_name(node)
+    if name in IMPURE_CALLS:
+        facts.calls.append((node.lineno, name))
+    if name.endswith("suppress") and any(
+        ast.unparse(one).endswith("CancelledError") for one in node.args
+    ):
+        facts.swallowed.append(node.lineno)
+
+
+def note_change(node: ast.stmt | ast.Call, facts: Facts) -> None:
+    if changes_state(node):
+        facts.changes.append(node.lineno)
+    if isinstance(node, ast.Assign | ast.AugAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Attribute | ast.Subscript):
+                chain = chain_of(target)
+                if "state" in chain[:-1] and chain[0] != "self":
+                    facts.assignments.append(node.lineno)
 
 
 def imports_of(path: Path, *, for_types: bool = False) -> Iterator[tuple[str, int]]:
     """Every module a file imports, also inside functions, with the line; with `for_types` also
     what only annotations need."""
     package = ["anabranch", *path.relative_to(SOURCE).parts[:-1]]
-    for node, only_types in import_nodes(path):
+    for node, only_types in facts_of(path).imports:
         if only_types and not for_types:
             continue
         if isinstance(node, ast.Import):
@@ -250,13 +304,11 @@ def test_the_core_of_an_engine_is_private_to_the_runtime() -> None:
         if module.startswith("anabranch.runtime.core")
     ]
     wrong += [
-        f"{name_of(path)}:{node.lineno} reaches into the core"
+        f"{name_of(path)}:{line} reaches into the core"
         for path in FILES
         if layer_of(path) != "runtime"
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Attribute)
-        and node.attr in {"core", "_core"}
-        and (layer_of(path) != "testing" or ast.unparse(node.value) != "self")
+        for line, whose in facts_of(path).cores
+        if layer_of(path) != "testing" or whose != "self"
     ]
     assert not wrong
 
@@ -278,10 +330,9 @@ def test_pure_folders_import_nothing_that_reaches_outside() -> None:
 
 def test_pure_folders_call_no_clock_no_chance_and_nothing_outside() -> None:
     wrong = [
-        f"{name_of(path)}:{node.lineno} calls {name}"
+        f"{name_of(path)}:{line} calls {name}"
         for path in PURE_FILES
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Call) and (name := called_name(node)) in IMPURE_CALLS
+        for line, name in facts_of(path).calls
     ]
     assert not wrong
 
@@ -294,11 +345,10 @@ def called_name(node: ast.Call) -> str:
 def test_the_kernel_writes_no_command_lines() -> None:
     """It says verb and target; operations and surfaces put that into words."""
     wrong = [
-        f"{name_of(path)}:{node.lineno}"
+        f"{name_of(path)}:{line} {text}"
         for path in FILES
         if layer_of(path) == "kernel"
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Constant) and "anabranch " in str(node.value)
+        for line, text in facts_of(path).words
     ]
     assert not wrong
 
@@ -363,26 +413,16 @@ KERNEL_FILES = [path for path in FILES if layer_of(path) == "kernel" and path.na
 
 
 def test_evolve_is_the_only_code_that_changes_a_state() -> None:
-    wrong = [
-        f"{name_of(path)}:{node.lineno}"
-        for path in KERNEL_FILES
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.stmt | ast.expr) and changes_state(node)
-    ]
+    wrong = [f"{name_of(path)}:{line}" for path in KERNEL_FILES for line in facts_of(path).changes]
     assert not wrong
 
 
 def test_nothing_outside_the_kernel_changes_a_state() -> None:
     wrong = [
-        f"{name_of(path)}:{node.lineno}"
+        f"{name_of(path)}:{line}"
         for path in FILES
         if layer_of(path) not in {"kernel", "testing"}
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Assign | ast.AugAssign)
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Attribute | ast.Subscript)
-        and "state" in chain_of(target)[:-1]
-        and chain_of(target)[0] != "self"
+        for line in facts_of(path).assignments
     ]
     assert not wrong
 
@@ -404,7 +444,27 @@ def test_nothing_outside_the_kernel_changes_a_state() -> None:
     ],
 )
 def test_the_check_itself_sees_what_it_should(code: str, changes: bool) -> None:
-    assert any(changes_state(node) for node in ast.walk(ast.parse(code))) is changes
+    assert bool(facts_in(code).changes) is changes
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "found"),
+    [
+        ('async def f():\n    "Says."\n    a = 1\n    return a', "functions", [(1, "f", 2)]),
+        ("x = datetime.now()", "calls", [(1, "now")]),
+        ("open('x')", "calls", [(1, "open")]),
+        ("x = 'anabranch show it'", "words", [(1, "anabranch show it")]),
+        ("self._engine._core.x()", "cores", [(1, "self._engine")]),
+        ("run.state.jobs['x'] = 1", "assignments", [1]),
+        ("self.state.jobs = 1", "assignments", []),
+        ("x = run.state.jobs", "assignments", []),
+        ("with contextlib.suppress(asyncio.CancelledError):\n    pass", "swallowed", [1]),
+        ("with suppress(KeyError, CancelledError):\n    pass", "swallowed", [1]),
+        ("with suppress(KeyError):\n    pass", "swallowed", []),
+    ],
+)
+def test_a_file_tells_what_the_tests_ask(code: str, kind: str, found: list[object]) -> None:
+    assert getattr(facts_in(code), kind) == found
 
 
 # -- the ratchet -----------------------------------------------------------------------------------
@@ -412,24 +472,16 @@ def test_the_check_itself_sees_what_it_should(code: str, changes: bool) -> None:
 
 def test_no_cancellation_of_ones_own_is_swallowed() -> None:
     """`suppress(CancelledError)` around an `await` does: `cancel_and_wait` does not."""
-    swallowed = [
-        f"{name_of(path)}:{node.lineno}"
-        for path in FILES
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func).endswith("suppress")
-        and any(ast.unparse(arg).endswith("CancelledError") for arg in node.args)
-    ]
+    swallowed = [f"{name_of(path)}:{line}" for path in FILES for line in facts_of(path).swallowed]
     assert swallowed == []
 
 
 def test_functions_stay_short() -> None:
     long = [
-        f"{name_of(path)}:{node.lineno} {node.name} has {lines} lines"
+        f"{name_of(path)}:{line} {name} has {lines} lines"
         for path in FILES
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (lines := body_lines(node)) > FUNCTION_LINES_MAX
+        for line, name, lines in facts_of(path).functions
+        if lines > FUNCTION_LINES_MAX
     ]
     assert not long
 

@@ -1,6 +1,6 @@
 """The formulas of `docs/scale.md` say what is really written: counted in a store, without a clock.
 
-The loads are those of `python -m bench.scale`, at 10⁴.
+The loads are those of `python -m bench.scale`, at 2 · 10³; `make soak` has 10⁴ of each.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from anabranch.kernel.tracker import SHARD_MAX
 from anabranch.pools.remote import servers
 from anabranch.surfaces.worker import cancel_watch, job_runner
 from in_loop import in_loop
+from seeds import seeds
 from surfaces.worker.support import playbook, serving, working
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
@@ -31,38 +32,40 @@ CLOSE = 0.08  # how far bytes may be from the formula: numbers have more digits 
 ABOUT = 0.15  # the same for a file, whose pages are never full,
 WITH_GAPS = 0.35  # and whose rows of several shards may not fit together on one
 
+SIZE = len(seeds(10_000, least=2_000))  # of a load
+
 Put = Callable[[Path], Coroutine[Any, Any, Counted]]
 
 LOADS: dict[str, tuple[Put, Cost]] = {
-    "steps": (lambda path: loads.steps(path, 10_000), formulas.runs(1_000, 10)),
+    "steps": (lambda path: loads.steps(path, SIZE), formulas.runs(SIZE // 10, 10)),
     "items of one a shard": (
-        lambda path: loads.items(path, 10_000, 1),
-        formulas.loop(10_000, 1, rows_per_shard=0.13),
+        lambda path: loads.items(path, SIZE, 1),
+        formulas.loop(SIZE, 1, rows_per_shard=0.13),
     ),
-    "items": (lambda path: loads.items(path, 10_000, 100), formulas.loop(10_000, 100)),
+    "items": (lambda path: loads.items(path, SIZE, 100), formulas.loop(SIZE, 100)),
     "ten times as many items": (
-        lambda path: loads.items(path, 100_000, 100),
-        formulas.loop(100_000, 100),
+        lambda path: loads.items(path, 10 * SIZE, 100),
+        formulas.loop(10 * SIZE, 100),
     ),
     "items with results": (
-        lambda path: loads.kept_items(path, 10_000, 100),
-        formulas.loop(10_000, 100, 4.9),
+        lambda path: loads.kept_items(path, SIZE, 100),
+        formulas.loop(SIZE, 100, 4.9),
     ),
     "items with large results": (
         lambda path: loads.kept_items(path, 60_000, 20_000),
         formulas.loop(60_000, 20_000, 5.8),
     ),
     "participants": (
-        lambda path: loads.participants(path, 10_000),
-        formulas.fan(10_000, ANSWER_BYTES, 7),
+        lambda path: loads.participants(path, SIZE),
+        formulas.fan(SIZE, ANSWER_BYTES, 7),
     ),
     "runs that wait": (
-        lambda path: loads.waiting(path, 10_000, 0.0),
-        formulas.open_runs(10_000, timer=False),
+        lambda path: loads.waiting(path, SIZE, 0.0),
+        formulas.open_runs(SIZE, timer=False),
     ),
     "runs that wait with a timer": (
-        lambda path: loads.timed(path, 10_000, 0.0),
-        formulas.open_runs(10_000, timer=True),
+        lambda path: loads.timed(path, SIZE, 0.0),
+        formulas.open_runs(SIZE, timer=True),
     ),
 }
 

@@ -73,8 +73,10 @@ def _follow(lesson: Lesson, folder: Path, env: dict[str, str], number: int) -> i
 
 
 def loosely(prints: str) -> str:
-    """A line that is only an ellipsis stands for any number of lines."""
-    return re.sub(r"^…\n|\n…$", "…", prints.strip(), flags=re.MULTILINE)
+    """A line that is only an ellipsis stands for any number of lines; a busy machine takes seconds
+    for what takes milliseconds."""
+    text = re.sub(r"^…\n|\n…$", "…", prints.strip(), flags=re.MULTILINE)
+    return re.sub(r"… ms\b|(?<=\+)(?: |…)*\d+\.\d+", "…", text)
 
 
 def _script(commands: list[Told], out: Path) -> str:

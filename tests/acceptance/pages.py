@@ -19,6 +19,8 @@ from typing import NamedTuple
 from free_ports import free_ports
 from hangs import HANG_SECONDS
 
+from .quick_commands import quick_commands
+
 
 class Command(NamedTuple):
     text: str
@@ -63,19 +65,22 @@ def with_free_ports(page: str, known: tuple[str, ...]) -> str:
 
 
 def environment(folder: Path, *programs: Path) -> dict[str, str]:
-    """`anabranch` is the one of this test run."""
+    """`anabranch` is the one of this test run; as at a terminal, what it prints comes in order."""
     (folder / "bin").mkdir()
     command = folder / "bin" / "anabranch"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m anabranch "$@"\n')
     command.chmod(0o755)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("ANABRANCH_", "PG"))}
     places = (folder / "bin", *programs, os.environ["PATH"])
-    return {**kept, "PATH": ":".join(map(str, places))}
+    return {**kept, "PATH": ":".join(map(str, places)), "PYTHONUNBUFFERED": "1"}
 
 
 def run_all(text: str, folder: Path, env: dict[str, str]) -> None:
     """In a group of its own, which is gone afterwards, whatever is left of it."""
-    with (folder / "background").open("w") as background:
+    with (
+        quick_commands(folder / "bin" / "anabranch", "-m", "anabranch"),
+        (folder / "background").open("w") as background,
+    ):
         shell = subprocess.Popen(
             ["bash", "-u", "-c", text],
             cwd=folder,
@@ -85,12 +90,12 @@ def run_all(text: str, folder: Path, env: dict[str, str]) -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    try:
-        shell.wait(HANG_SECONDS)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(shell.pid, signal.SIGKILL)
-        shell.wait()
+        try:
+            shell.wait(HANG_SECONDS)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
 
 
 def try_page(page: str, folder: Path, *programs: Path) -> int:

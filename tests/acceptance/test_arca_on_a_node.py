@@ -44,13 +44,16 @@ DEFINITION = {
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[tuple[NodeProcess, NodeProcess]]:
+def nodes(
+    tmp_path: Path, quick_python: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[NodeProcess, NodeProcess]]:
+    python = getattr(request, "param", str(quick_python))
     quick: dict[str, Any] = {
         "delivery": {"retry_seconds_min": 0.1, "retry_seconds_max": 0.5},
         "directory": {"sync_ms": 500},
     }
     provider = NodeProcess(tmp_path / "provider", **quick)
-    arca = executor_entry("arca", port=free_port())
+    arca = executor_entry("arca", port=free_port(), executable=python)
     arca["restart_policy"] = {"max_restarts": 100}
     buyer = NodeProcess(tmp_path / "buyer", seeds=(provider.url,), modules=(arca,), **quick)
     provider.start()
@@ -80,6 +83,7 @@ def arca(buyer: NodeProcess, *words: str) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("nodes", [sys.executable], indirect=True)  # its connections are looked at
 def test_a_run_is_ordered_confirmed_and_paid_once_over_kills(
     nodes: tuple[NodeProcess, NodeProcess], tmp_path: Path
 ) -> None:
@@ -151,8 +155,10 @@ def test_a_bad_definition_is_told_with_all_its_problems(
     assert arca(buyer, "runs")[1] == []
 
 
-def test_configuration_comes_in_layers_and_a_wrong_one_is_told(tmp_path: Path) -> None:
-    entry = executor_entry("arca", port=free_port())
+def test_configuration_comes_in_layers_and_a_wrong_one_is_told(
+    tmp_path: Path, quick_python: Path
+) -> None:
+    entry = executor_entry("arca", port=free_port(), executable=str(quick_python))
     factory = tmp_path / "factory"
     (factory / "config").mkdir(parents=True)
     (factory / "config" / "00-arca.json").write_text('{"arca": {"poll_max_ms": 100}}')

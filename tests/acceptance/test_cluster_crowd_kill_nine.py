@@ -27,9 +27,9 @@ from postgres_server import PostgresServer, running_postgres
 
 from .log import Story, story_in
 
-SERVERS = int(os.environ.get("ANABRANCH_CROWD_SERVERS", "3"))
-CLIENTS = int(os.environ.get("ANABRANCH_CROWD_CLIENTS", "12"))
-BLOWS = int(os.environ.get("ANABRANCH_CROWD_RESTARTS", "4"))
+SERVERS = int(os.environ.get("ANABRANCH_CROWD_SERVERS", "2"))
+CLIENTS = int(os.environ.get("ANABRANCH_CROWD_CLIENTS", "6"))
+BLOWS = int(os.environ.get("ANABRANCH_CROWD_RESTARTS", "2"))
 SCHEMA = "crowd"
 LEASE_SECONDS = 2.0
 RUNS_BETWEEN = max(2, CLIENTS // 2)  # so many end between two blows
@@ -119,7 +119,7 @@ def test_servers_and_database_struck_under_load_lose_nothing_and_double_nothing(
 
 async def under_fire(crowd: Crowd, striker: Striker) -> None:
     striking = asyncio.ensure_future(striker.go())
-    async with asyncio.timeout(HANG_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS * max(1, BLOWS / 4)):
         await crowd.go(CLIENTS, striker.going_on)
         await striking
 

@@ -32,6 +32,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.soak  # tests/pools has a real cluster of its own
 def test_every_command_of_the_page_says_what_is_written_under_it(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     page = with_free_ports(PAGE.read_text(encoding="utf-8"), PORTS)
@@ -60,6 +61,7 @@ def cluster(command: str, env: dict[str, str], log: Path) -> Iterator[subprocess
         assert started.wait(HANG_SECONDS) == 0
 
 
+@pytest.mark.soak
 def test_the_example_runs_from_two_commands(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     start, run = commands()

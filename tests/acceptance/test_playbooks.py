@@ -1,10 +1,16 @@
-"""Acceptance playbooks do what stands beside them: in the engine, in a play, and after `fmt`."""
+"""Acceptance playbooks do what stands beside them: in the engine, in a play, and after `fmt`.
+
+They run one after another in one engine, and in another one that keeps every value outside the log;
+a playbook with secrets, or with an environment of its own, has an engine to itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +18,14 @@ import pytest
 import yaml
 
 import anabranch
+from anabranch.dialects.port import Compiled
 from anabranch.kernel.summary import loops_of
 from anabranch.operations.definitions.prepare import canonical_text, check
 from anabranch.surfaces.cli.output.exit_codes import EXIT
 from anabranch.testing import error, ok, play
 from hangs import HANG_SECONDS
 
-from .cases import FOLDER, Act, Case, Expectation, all_cases, fits
+from .cases import FOLDER, YAML, Act, Case, Expectation, all_cases, fits
 from .clinic import Clinic, open_clinic
 
 CASES = all_cases()
@@ -30,6 +37,7 @@ def price(item: str, amount: int = 1) -> dict[str, Any]:
 
 
 INSIDE = frozenset({"noop", "python", "decision", "workbook"})
+OUTSIDE = {"ANABRANCH_INLINE_BYTES_MAX": "1"}
 
 
 @pytest.fixture(scope="session")
@@ -111,9 +119,20 @@ async def act(engine: anabranch.Engine, run: str, one: Act) -> None:
         )
 
 
-def carry_out(path: Path, expected: Expectation, store: Path) -> Outcome:
-    async def whole() -> Outcome:
-        async with asyncio.timeout(HANG_SECONDS), anabranch.Engine(store) as engine:
+@dataclass
+class Workplace:
+    """An engine that is open, the loop it runs in, and what was set when it was opened."""
+
+    runner: asyncio.Runner
+    engine: anabranch.Engine
+    settings: dict[str, str]
+
+    def carry_out(self, path: Path, expected: Expectation) -> Outcome:
+        return self.runner.run(self._carry_out(path, expected))
+
+    async def _carry_out(self, path: Path, expected: Expectation) -> Outcome:
+        engine = self.engine
+        async with asyncio.timeout(HANG_SECONDS):
             run = await engine.start(path, expected.input)
             await engine.wait(run, standing=True)
             waiting = engine.read.explain(run)["waiting"]
@@ -132,7 +151,31 @@ def carry_out(path: Path, expected: Expectation, store: Path) -> Outcome:
             "; ".join(one["waits_for"] for one in waiting),
         )
 
-    return asyncio.run(whole())
+
+@contextmanager
+def opened(store: Path, settings: dict[str, str]) -> Iterator[Workplace]:
+    with asyncio.Runner() as runner:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in settings.items():
+                patch.setenv(name, value)
+            engine = runner.run(anabranch.Engine(store).__aenter__())
+        try:
+            yield Workplace(runner, engine, settings)
+        finally:
+            runner.run(engine.__aexit__(None, None, None))
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
+    with opened(tmp_path_factory.mktemp("usual") / "runs.db", {}) as workplace:
+        yield workplace
+
+
+@pytest.fixture(scope="module")
+def thrifty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
+    """One that keeps every value outside the log."""
+    with opened(tmp_path_factory.mktemp("thrifty") / "runs.db", OUTSIDE) as workplace:
+        yield workplace
 
 
 def compare(outcome: Outcome, expected: Expectation) -> None:
@@ -158,56 +201,71 @@ def compare(outcome: Outcome, expected: Expectation) -> None:
     assert bool(outcome.problem) == (expected.problem is not None), outcome.problem
 
 
-def run_here(
-    path: Path, case: Case, stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Outcome, Expectation]:
-    """Run it on a fresh store and compare everything that can be seen afterwards."""
+def run_here(path: Path, case: Case, stage: Stage, workplace: Workplace) -> None:
+    """Run it and compare everything that can be seen afterwards."""
     expected, folder = stage.expectation(case)
-    for name, value in expected.environment.items():
-        monkeypatch.setenv(name, value)
-    store = stage.root / f"store-{stage.made}"
-    store.mkdir()
-    outcome = carry_out(path, expected, store / "runs.db")
+    outcome = (
+        carry_out_alone(path, expected, stage.root / f"store-{stage.made}", workplace.settings)
+        if expected.environment or expected.secrets or "keychain" in case.document
+        else workplace.carry_out(path, expected)
+    )
     compare(outcome, expected)
     assert (expected.waits_for or "") in outcome.waited_for, outcome.waited_for
     for name, text in expected.written.items():
         assert (folder / name).read_text(encoding="utf-8") == text
+
+
+def carry_out_alone(
+    path: Path, expected: Expectation, store: Path, settings: dict[str, str]
+) -> Outcome:
+    """On a fresh store, in which no secret is found afterwards."""
+    store.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in expected.environment.items():
+            patch.setenv(name, value)
+        with opened(store / "runs.db", settings) as workplace:
+            outcome = workplace.carry_out(path, expected)
     for secret in expected.secrets:
         for file in store.iterdir():
             assert secret.encode() not in file.read_bytes(), f"{secret} is in {file.name}"
-    return outcome, expected
+    return outcome
 
 
-def test_it_does_what_stands_beside_it(
-    case: Case, stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_here(case.path, case, stage, monkeypatch)
+def test_it_does_what_stands_beside_it(case: Case, stage: Stage, usual: Workplace) -> None:
+    run_here(case.path, case, stage, usual)
 
 
 def test_it_does_the_same_when_every_value_is_kept_outside_the_log(
-    case: Case, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    case: Case, stage: Stage, thrifty: Workplace
 ) -> None:
-    monkeypatch.setenv("ANABRANCH_INLINE_BYTES_MAX", "1")
-    run_here(case.path, case, stage, monkeypatch)
+    run_here(case.path, case, stage, thrifty)
 
 
 # -- what is said about the text -------------------------------------------------------------
 
 
+@cache
+def checked(path: Path) -> Compiled:
+    return check(path, ["acceptance_price"])
+
+
 def codes(path: Path, severity: str) -> list[str]:
-    compiled = check(path, ["acceptance_price"])
+    compiled = checked(path)
     assert compiled.errors == ()
     return sorted(problem.code for problem in compiled.problems if problem.severity == severity)
 
 
-def test_check_gives_exactly_the_expected_warnings(case: Case, stage: Stage) -> None:
-    expected, _ = stage.expectation(case)
-    assert codes(case.path, "warning") == sorted(expected.warnings)
-    assert codes(case.path, "note") == sorted(expected.notes)
+def test_check_gives_exactly_the_expected_warnings(stage: Stage) -> None:
+    found, wanted = {}, {}
+    for case in CASES:
+        expected, _ = stage.expectation(case)
+        found[case.name] = (codes(case.path, "warning"), codes(case.path, "note"))
+        wanted[case.name] = (sorted(expected.warnings), sorted(expected.notes))
+    assert found == wanted
 
 
 def test_fmt_gives_a_canonical_text_that_means_the_same(
-    case: Case, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    case: Case, stage: Stage, usual: Workplace
 ) -> None:
     expected, _ = stage.expectation(case)
     _, written = canonical_text(case.path)
@@ -216,14 +274,14 @@ def test_fmt_gives_a_canonical_text_that_means_the_same(
     assert canonical_text(copy)[1] == written, "formatting it again changes it"
     left = [code for code in expected.warnings if code != "old-spelling"]
     assert codes(copy, "warning") == sorted(left)
-    if yaml.safe_load(written) != case.document:  # else it is the same document once more
-        run_here(copy, case, stage, monkeypatch)
+    if yaml.load(written, YAML) != case.document:  # else it is the same document once more
+        run_here(copy, case, stage, usual)
 
 
-def test_it_begins_with_the_promise_it_shows(case: Case) -> None:
-    first = case.text.partition("\n")[0]
-    assert first.startswith("# ")
-    assert len(first) > 20
+def test_they_begin_with_the_promise_they_show() -> None:
+    first = {case.name: case.text.partition("\n")[0] for case in CASES}
+    wrong = {name for name, line in first.items() if not line.startswith("# ") or len(line) <= 20}
+    assert wrong == set()
 
 
 # -- in a play -------------------------------------------------------------------------------
@@ -249,10 +307,11 @@ def stays_inside(case: Case) -> bool:
     return set(kinds(case.document.get("workflow"))) <= INSIDE
 
 
+@cache
 def playable() -> list[Case]:
     found = []
     for case in CASES:
-        expected = yaml.safe_load(case.path.with_suffix(".expect.yaml").read_text())
+        expected = yaml.load(case.path.with_suffix(".expect.yaml").read_text(), YAML)
         wanted = expected.get("play")
         if (stays_inside(case) or "script" in expected) if wanted is None else wanted:
             found.append(case)

@@ -24,23 +24,25 @@ from surfaces.cli.support import ADMIT, HELLO
 pytestmark = pytest.mark.slow
 API = "/api/v1"
 HALF_A_HEAD = b"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-More: "
-POLITE, QUESTIONS = 8, 30
+POLITE, QUESTIONS = 5, 18
 LONG_SECONDS = 60.0  # whoever waits so long was left waiting: the company stays for longer
 HALF_OPEN = 1000
 MORE_WORK = 5  # times as much, at most, when it has settled down
 SETTLING = 5
 
 
-@pytest.fixture
-def station(tmp_path: Path) -> Iterator[Station]:
+@pytest.fixture(scope="module")
+def station(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Station]:
+    """One for all companies, which leave before the next one comes."""
+    folder = tmp_path_factory.mktemp("station")
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        with Station(tmp_path) as made:
+        with Station(folder) as made:
             made.serve()
             made.wait_ready()
             yield made
-        assert "Traceback" not in (tmp_path / "server.log").read_text()
+        assert "Traceback" not in (folder / "server.log").read_text()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
 
@@ -112,7 +114,7 @@ async def measured_visits(station: Station) -> tuple[float, list[float]]:
     return work_of(station) - before, waited
 
 
-def run(work: Any, seconds: float = 600) -> None:
+def run(work: Any, seconds: float = HANG_SECONDS) -> None:
     async def limited() -> None:
         async with asyncio.timeout(seconds):
             await work
@@ -186,8 +188,8 @@ def test_a_thousand_half_open_connections_and_dripping_heads_slow_nobody_down(
 
 # -- followers that never read ---------------------------------------------------------------------
 
-DEAF = 60
-LETTERS, PATCHES = 60_000, 60
+DEAF = 30
+LETTERS, PATCHES = 60_000, 30
 
 
 async def deaf_follower(station: Station, name: str) -> socket.socket:
@@ -224,7 +226,7 @@ def test_followers_that_never_read_cost_little_memory_and_hold_up_no_other_follo
     async def tell(left: ExitStack) -> None:
         async with (
             guest(station) as one,
-            ClientSession(timeout=ClientTimeout(120), read_bufsize=2**20) as session,
+            ClientSession(timeout=ClientTimeout(HANG_SECONDS), read_bufsize=2**20) as session,
         ):
             name = await one.start(ADMIT)
 

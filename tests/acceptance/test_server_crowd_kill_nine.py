@@ -28,13 +28,13 @@ from hangs import HANG_SECONDS
 
 from .log import Story, read_story
 
-CLIENTS = int(os.environ.get("ANABRANCH_CROWD_CLIENTS", "60"))
-SECONDS = float(os.environ.get("ANABRANCH_CROWD_SECONDS", "12"))
+CLIENTS = int(os.environ.get("ANABRANCH_CROWD_CLIENTS", "45"))
+SECONDS = float(os.environ.get("ANABRANCH_CROWD_SECONDS", "0"))
 WORKERS = 3
-SERVER_KILLS, WORKER_KILLS = 4, 3  # at least
+SERVER_KILLS, WORKER_KILLS = 2, 2  # at least
 RUNS_BETWEEN = CLIENTS // 2  # so many end between two kills
 STARTS_HIT = CLIENTS // 15  # so many wait for the answer to their start when the server is killed
-LAST_SECONDS = SECONDS + 400.0
+LAST_SECONDS = SECONDS + HANG_SECONDS
 
 
 @dataclass

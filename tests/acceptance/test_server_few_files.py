@@ -89,7 +89,14 @@ def limited(folder: Path, files: int) -> Iterator[Limited]:
         process.communicate()
 
 
-@pytest.mark.parametrize(("files", "crowd"), [(64, 200), (256, 300), (1024, 1000)])
+@pytest.mark.parametrize(
+    ("files", "crowd"),
+    [
+        (64, 200),
+        pytest.param(256, 300, marks=pytest.mark.soak),
+        pytest.param(1024, 1000, marks=pytest.mark.soak),
+    ],
+)
 def test_half_heads_beyond_the_limit_of_files_keep_nobody_out_and_the_log_short(
     files: int, crowd: int, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite.store import SqliteStore
+from seeds import seeds
 
 from .test_server_kill_nine import ask, server
 
@@ -22,8 +23,8 @@ workflow:
   - step: note
     tool: {kind: noop, result: "{{ workload.of }}"}
 """
-KILLS = 6
-RUNS = 20  # that are begun before each
+KILLS = len(seeds(6, least=3))
+RUNS = 12  # that are begun before each
 
 
 def heads(folder: Path, name: str) -> list[tuple[str, str, str]]:

@@ -79,7 +79,7 @@ def one_life(folder: Path, run: str, unsent: list[int], acknowledged: int) -> st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(10))
+@pytest.mark.parametrize("seed", seeds(10, least=1))
 def test_no_signal_is_lost_or_taken_twice_and_every_wait_ends_once(
     seed: int, tmp_path: Path
 ) -> None:
