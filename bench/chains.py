@@ -7,8 +7,8 @@ import gc
 import time
 from pathlib import Path
 
-from anabranch.app import Parts
 from anabranch.operations.definitions.prepare import Prepared
+from anabranch.parts import Parts
 from bench import world
 
 

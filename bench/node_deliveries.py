@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from anabranch import Settings
-from anabranch.app import open_store
 from anabranch.clock import SystemClock
 from anabranch.market.documents import digest_of
 from anabranch.market.identities import SigningKey, is_signed_by
@@ -31,6 +30,7 @@ from anabranch.market.node.node import Node
 from anabranch.market.node.peers import part as peers
 from anabranch.market.node.peers.memory_transport import MemoryNetwork
 from anabranch.market.node.ports import Acceptance, NodeConfig, NodeContext
+from anabranch.store.factory import open_store
 from bench.rows import Row
 
 COUNT, SIZE, RUNS = 1_000, 4096, 5

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import cast
 
 from anabranch import Settings
-from anabranch.app import open_store
 from anabranch.clock import SystemClock
 from anabranch.market.identities import identity
 from anabranch.market.node.directory import part as directory
@@ -22,6 +21,7 @@ from anabranch.market.node.keys import KeyFolder
 from anabranch.market.node.node import Node
 from anabranch.market.node.ports import NodeConfig, PeerTransport
 from anabranch.market.passports import passport_draft
+from anabranch.store.factory import open_store
 from anabranch.work.participants.performers import rfc3339
 from bench.rows import Row
 

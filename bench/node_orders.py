@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from anabranch import Settings
-from anabranch.app import open_store
 from anabranch.clock import SystemClock
 from anabranch.market.documents import sign
 from anabranch.market.identities import SigningKey
@@ -27,6 +26,7 @@ from anabranch.market.node.ledger import part as ledger
 from anabranch.market.node.node import Node
 from anabranch.market.node.orders import part as orders
 from anabranch.market.node.ports import NodeConfig, PeerTransport
+from anabranch.store.factory import open_store
 from anabranch.work.participants.performers import rfc3339
 from bench import probe
 from bench.rows import Row

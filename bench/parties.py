@@ -16,9 +16,9 @@ from typing import Any
 
 import aiohttp
 
-from anabranch.app import Parts
 from anabranch.kernel import events as e
 from anabranch.operations.definitions.prepare import Prepared, prepare
+from anabranch.parts import Parts
 from anabranch.runtime.effects import DurableEvents
 from bench import world
 from bench.rows import Row

@@ -8,8 +8,8 @@ import sys
 import tracemalloc
 from pathlib import Path
 
-from anabranch.app import Parts
 from anabranch.operations.definitions.prepare import Prepared
+from anabranch.parts import Parts
 from bench import world
 from bench.chains import start
 from bench.rows import Row

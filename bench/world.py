@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from anabranch import Settings, Toolbox
-from anabranch.app import Parts, open_store
 from anabranch.operations.definitions.prepare import Prepared, prepare
+from anabranch.parts import Parts
+from anabranch.store.factory import open_store
 from anabranch.work.logs.listening import listen
 
 #: When the tool `mark` was called for the first time.

@@ -18,9 +18,10 @@ from typing import Any
 
 from aiohttp import web
 
-from anabranch.app import Parts, open_store
+from anabranch.parts import Parts
 from anabranch.runtime.cluster.membership import Membership
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.surfaces.http.app import make_application
 from anabranch.work.kinds.callables import Toolbox
 

@@ -22,9 +22,9 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FOR_EVERYBODY = {
     *("ages", "cancel", "errors", "ids", "clock", "files", "keccak", "literals", "rates"),
-    *("settings", "store_files", "settings_file", "version"),
+    *("repeating", "settings", "store_files", "settings_file", "version"),
 }
-COMPOSITION_ROOT = {"app", "__init__", "__main__"}
+COMPOSITION_ROOT = {"app", "parts", "__init__", "__main__"}
 PURE = {"expressions", "net", "kernel"}
 
 #: What a pure module may import from outside the package.

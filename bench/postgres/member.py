@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from anabranch.app import Parts
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import ContextPatch
+from anabranch.parts import Parts
 from bench import world
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import anabranch
-from anabranch import app
+from anabranch import parts
 from anabranch.kernel import events as e
 from anabranch.kernel import jobs
 from anabranch.runtime.jobs import executor
@@ -19,6 +19,7 @@ from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.pipeline.run import PipelineRun
+from anabranch.work.secrets import keyring
 from runtime.support import Doing, engine, log_of, playbook, start, step
 from surfaces.worker.support import SECONDS, serving, working
 from surfaces.worker.support import run as run_async
@@ -90,7 +91,7 @@ def ended(body: str, tmp_path: Path, toolbox: Toolbox | None = None, **more: Any
 
 def broken_keyring(monkeypatch: pytest.MonkeyPatch, error: BaseException, times: int = -1) -> None:
     """Secrets that cannot be had: the next so many times, or always."""
-    real, left = app.keyring_of, [times]
+    real, left = keyring.keyring_of, [times]
 
     async def keyring_of(*given: Any) -> Any:
         left[0] -= 1
@@ -98,7 +99,7 @@ def broken_keyring(monkeypatch: pytest.MonkeyPatch, error: BaseException, times:
             return await real(*given)
         raise error
 
-    monkeypatch.setattr(app, "keyring_of", keyring_of)
+    monkeypatch.setattr(parts, "keyring_of", keyring_of)
 
 
 @pytest.mark.parametrize("odd", ODD)

@@ -24,6 +24,7 @@ from anabranch import app
 from anabranch.errors import NotFound, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.operations.workers.leases import LeaseClaim
+from anabranch.parts import Parts
 from anabranch.pools import worker_entry
 from anabranch.pools.assignment import (
     Missing,
@@ -38,6 +39,7 @@ from anabranch.pools.entry.settings import settings_to_send
 from anabranch.pools.values.packing import JobPacker, NamesPart
 from anabranch.runtime.jobs.wire import ClaimedJob
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.port import Parked
 from hangs import HANG_SECONDS
@@ -150,9 +152,7 @@ def child_entry(
 class Dispatch:
     """The jobs of pool `gpu` of one engine, given to one entry."""
 
-    def __init__(
-        self, parts: app.Parts, entry: Entry, place: ValuesPlace, tools: list[Tools]
-    ) -> None:
+    def __init__(self, parts: Parts, entry: Entry, place: ValuesPlace, tools: list[Tools]) -> None:
         self.api = parts.pools
         self.parts = parts
         self._entry = entry
@@ -236,7 +236,7 @@ CLUSTER = ValuesPlace()
 
 @asynccontextmanager
 async def dispatching(
-    parts: app.Parts, entry: Entry, place: ValuesPlace = CLUSTER, *tools: Tools
+    parts: Parts, entry: Entry, place: ValuesPlace = CLUSTER, *tools: Tools
 ) -> AsyncIterator[Dispatch]:
     dispatch = Dispatch(parts, entry, place, list(tools))
     serving = asyncio.ensure_future(dispatch.serve())
@@ -250,11 +250,11 @@ async def dispatching(
 
 
 @asynccontextmanager
-async def engine(toolbox: Toolbox | None = None, **given: Any) -> AsyncIterator[app.Parts]:
+async def engine(toolbox: Toolbox | None = None, **given: Any) -> AsyncIterator[Parts]:
     """An engine that nothing but the pool dispatcher of a test does jobs for."""
     settings = replace(Settings(store=":memory:", grace_seconds=1.0), **given)
-    store = app.open_store(settings)
-    parts = app.Parts(store, settings, toolbox or Toolbox())
+    store = open_store(settings)
+    parts = Parts(store, settings, toolbox or Toolbox())
     await parts.engine.open()
     try:
         yield parts
@@ -263,7 +263,7 @@ async def engine(toolbox: Toolbox | None = None, **given: Any) -> AsyncIterator[
         store.close()
 
 
-async def ended(parts: app.Parts, text: str, **given: Any) -> dict[str, Any]:
+async def ended(parts: Parts, text: str, **given: Any) -> dict[str, Any]:
     """The run of this definition when it is over."""
     run = await parts.verbs.start(text, given)
     async with asyncio.timeout(HANG_SECONDS):

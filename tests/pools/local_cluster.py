@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from anabranch import app
 from anabranch.kernel import events as e
+from anabranch.parts import Parts
 from anabranch.pools import worker_entry
 from anabranch.pools.assignment import decode_assignment
 from anabranch.pools.backend import (
@@ -29,6 +29,7 @@ from anabranch.pools.backend import (
 from anabranch.pools.dispatcher import PoolDispatcher
 from anabranch.runtime.live_run import history
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.ports import Store
 from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
@@ -174,7 +175,7 @@ class LocalCluster:
 class Site:
     """An engine whose pool `gpu` is done by a `LocalCluster`."""
 
-    def __init__(self, parts: app.Parts, cluster: LocalCluster) -> None:
+    def __init__(self, parts: Parts, cluster: LocalCluster) -> None:
         self.parts = parts
         self.cluster = cluster
 
@@ -215,11 +216,11 @@ async def site(
 ) -> AsyncIterator[Site]:
     """The queue of the pool is as long as there are slots, where the options say no other."""
     settings = replace(Settings(store=":memory:", grace_seconds=1.0), **given)
-    kept = store or app.open_store(settings)
+    kept = store or open_store(settings)
     if "queue=" not in options:
         options = "&".join(filter(None, [options, f"queue={cluster.slots}"]))
     pools = {"gpu": f"{cluster.address}?{options}"}
-    parts = app.Parts(kept, settings, toolbox or Toolbox(), workers=False, pools=pools)
+    parts = Parts(kept, settings, toolbox or Toolbox(), workers=False, pools=pools)
     assert parts._clusters is not None
     parts._clusters._backend_of = lambda _options: cluster
     await parts.open()

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch import app
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.pools.assignment import Missing, decode_assignment, encode_outcome
@@ -27,6 +26,7 @@ from anabranch.pools.backend import (
 from anabranch.pools.dispatcher import QUEUE_LEAST
 from anabranch.pools.worker_entry import perform
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.work.kinds.callables import Toolbox, default_toolbox
 from hangs import HANG_SECONDS, PATIENCE
 from in_loop import in_loop
@@ -714,7 +714,7 @@ async def test_a_window_that_was_narrowed_and_widened_again_loses_no_shard() -> 
 async def test_an_orderly_stop_takes_everything_back_and_costs_no_attempt() -> None:
     with gate() as held:
         cluster = LocalCluster(slots=2)
-        store = app.open_store(Settings(store=":memory:"))
+        store = open_store(Settings(store=":memory:"))
         async with site(cluster, store=store, toolbox=tools()) as here:
             run = await here.start(loop("{kind: wait_at_gate}"))
             await here.until(lambda: held.entered == 2 and len(cluster.submitted) == 4)

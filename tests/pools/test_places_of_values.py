@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from anabranch import app
 from anabranch.cancel import cancel_and_wait
 from anabranch.operations.workers.leases import LeaseClaim
+from anabranch.parts import Parts
 from anabranch.pools import worker_entry
 from anabranch.pools.assignment import Missing, Outcome, ValuesPlace, decode_said
 from anabranch.pools.values import packing
@@ -58,7 +58,7 @@ MANY = playbook("""
 @asynccontextmanager
 async def dispatched(
     mode: str, entry: Entry, folder: Path, **given: Any
-) -> AsyncIterator[tuple[app.Parts, Dispatch]]:
+) -> AsyncIterator[tuple[Parts, Dispatch]]:
     """An engine whose pool keeps its values in this place."""
     async with serving(**given) as server:
         place = ValuesPlace(
@@ -223,7 +223,7 @@ def test_what_needs_the_engine_fails_with_a_word_on_what_to_set(
         keychain="[{name: far_key, kind: credential, credential: no_such_one}]",
     )
 
-    async def failure(parts: app.Parts, text: str) -> str:
+    async def failure(parts: Parts, text: str) -> str:
         found = await ended(parts, text)
         assert found["status"] == "failed", found
         (fault,) = found["failures"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from anabranch import app
+from anabranch.parts import Parts
 from anabranch.pools.assignment import ValuesPlace
 from anabranch.pools.entry.tools import tools_to_send
 from anabranch.work.kinds.callables import default_toolbox
@@ -56,7 +56,7 @@ def shown(dispatch: Dispatch) -> str:
     return "\n".join(f"{part!r} {part!s}" for part in parts)
 
 
-def kept(parts: app.Parts) -> str:
+def kept(parts: Parts) -> str:
     """Everything that the engine has recorded."""
     runs = [head["run"] for head in parts.verbs.read.runs()]
     return repr([parts.verbs.read.events(one) for one in runs])

@@ -19,11 +19,12 @@ from typing import Any
 
 import pytest
 
-from anabranch.app import Parts, open_store
 from anabranch.errors import StoreError
 from anabranch.operations.logs.log_lines import GAP, LogLine, LogQuery, LogReader
+from anabranch.parts import Parts
 from anabranch.runtime.log_writer import LogWriter
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite.store import SqliteStore

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from anabranch.app import Parts
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import explain
 from anabranch.kernel.state import State
 from anabranch.operations.definitions.prepare import prepare
+from anabranch.parts import Parts
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, HeadFilter, Store

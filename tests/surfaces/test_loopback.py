@@ -50,7 +50,7 @@ def joins(store: Store, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_that_tells_a_loopback_url_warns_once_a_server_elsewhere_has_joined(
     postgres: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from anabranch.app import open_store
+    from anabranch.store.factory import open_store
 
     monkeypatch.setattr(loopback, "LOOK_SECONDS", 0.02)
     settings = Settings(store=fresh_schema(postgres), store_partitions=PARTITIONS, serve_port=0)

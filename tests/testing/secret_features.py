@@ -15,7 +15,6 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
-from anabranch.app import keyring_of
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Execute
@@ -40,6 +39,7 @@ from anabranch.work.loops.results import LoopResults
 from anabranch.work.pipeline.pipeline import Services
 from anabranch.work.port import Parked, Task
 from anabranch.work.secrets.keychain import Keychain
+from anabranch.work.secrets.keyring import keyring_of
 from anabranch.work.secrets.redaction import Redactor
 from anabranch.work.values.payloads import StoredPayloads
 

@@ -265,15 +265,6 @@ class EngineLoop:
                 raise
             log.warning("the store could not be released: %s", error.message)
 
-    def abandon(self) -> None:
-        """Let go of threads and store: the event loop is over, and nobody has closed the engine."""
-        if self.member is not None:
-            self.member.abandon()
-        self._writer.close()
-        self.logs.close()
-        with contextlib.suppress(StoreError):
-            self.store.release()
-
     async def stopped(self) -> AnabranchError:
         """Returns when the engine turns no more, with the reason."""
         if self._loop_task is not None:

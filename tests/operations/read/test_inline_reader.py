@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from anabranch.app import Parts
 from anabranch.kernel import stimuli as s
 from anabranch.operations.definitions.prepare import compiler
 from anabranch.operations.read import inline_reader
@@ -22,6 +21,7 @@ from anabranch.operations.read.inline_reader import (
 )
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.runs.verbs import patches
+from anabranch.parts import Parts
 from anabranch.runtime.effects import DurableEvents
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings

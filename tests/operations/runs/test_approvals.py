@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from anabranch.app import Parts, open_store
 from anabranch.errors import StoreError
 from anabranch.operations.runs.approvals import Approvals
+from anabranch.parts import Parts
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.outages import AWAY
 from anabranch.work.kinds.callables import Toolbox
 from shared_store import PARTITIONS, fresh_schema

@@ -10,13 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from anabranch.app import Parts, open_store
 from anabranch.errors import AnabranchError
 from anabranch.kernel import stimuli as s
+from anabranch.parts import Parts
 from anabranch.runtime.cluster.member import ClusterMember
 from anabranch.runtime.engine import SHARED_MAIL_SECONDS
 from anabranch.runtime.messages.codec import write_message
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.ports import Store
 from anabranch.work.kinds.callables import Toolbox
 from dialects.xrc729.orchestrations import orchestration

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from anabranch import app
+from anabranch.parts import Parts
 from anabranch.runtime.jobs.pool_queues import WORKERS_KEPT, Lease, PoolQueues
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.work.kinds.callables import Toolbox
 
 from ..support import run
@@ -114,13 +115,13 @@ def test_as_many_are_woken_as_there_are_jobs() -> None:
     run(scenario())
 
 
-def in_store(path: Path, work: Callable[[app.Parts], None], **given: str) -> None:
+def in_store(path: Path, work: Callable[[Parts], None], **given: str) -> None:
     """What an engine finds in the store when it comes up."""
 
     async def scenario() -> None:
         settings = Settings(store=str(path), **given)  # type: ignore[arg-type]
-        store = app.open_store(settings)
-        parts = app.Parts(store, settings, Toolbox())
+        store = open_store(settings)
+        parts = Parts(store, settings, Toolbox())
         await parts.engine.open()
         try:
             if not store.unfinished():
@@ -138,7 +139,7 @@ def in_store(path: Path, work: Callable[[app.Parts], None], **given: str) -> Non
 
 
 def test_an_engine_that_comes_up_knows_what_waits_and_who_has_what(tmp_path: Path) -> None:
-    def look(parts: app.Parts) -> None:
+    def look(parts: Parts) -> None:
         pools = parts.engine.pools
         assert (pools.names(), pools.waiting("gpu")) == (["gpu"], 1)
         (((name, job), lease),) = pools.leases()

@@ -1,4 +1,4 @@
-"""A shell without a terminal starts its background with SIGINT ignored: it is heard all the same."""
+"""What a shell without a terminal starts in the background ignores SIGINT: it is heard here."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import anabranch
-from anabranch.app import Parts
 from anabranch.errors import DefinitionError, InputError, MissingRequirements
 from anabranch.operations.definitions.available import ENGINE_KINDS
+from anabranch.parts import Parts
 from anabranch.settings import Settings
 from anabranch.store.sqlite.store import SqliteStore
 from surfaces.http.support import playbook, serving, step

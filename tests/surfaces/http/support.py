@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from aiohttp import ClientSession, web
 
 import elsewhere
-from anabranch.app import Parts, open_store
+from anabranch.parts import Parts
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.surfaces.http.app import make_application
 from anabranch.surfaces.http.io.request_body import Limits
 from anabranch.surfaces.http.routes import ACTOR, API, LOCAL

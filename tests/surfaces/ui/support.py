@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 import elsewhere
-from anabranch.app import Parts, open_store
 from anabranch.kernel.state import State
+from anabranch.parts import Parts
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.surfaces.http.app import make_application
 from anabranch.surfaces.ui.routes import mount
 from anabranch.work.kinds.callables import Toolbox

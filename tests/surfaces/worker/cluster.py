@@ -10,8 +10,8 @@ from uuid import uuid4
 import msgspec
 from aiohttp import ClientSession
 
-from anabranch import app
 from anabranch.kernel import events as e
+from anabranch.parts import Parts
 from anabranch.runtime.live_run import history
 from anabranch.settings import Settings
 from anabranch.surfaces.http import serve
@@ -33,7 +33,7 @@ class ClusterServer:
         self._session = session
 
     @property
-    def parts(self) -> app.Parts:
+    def parts(self) -> Parts:
         return self.server.parts
 
     @property

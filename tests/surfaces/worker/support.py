@@ -13,11 +13,12 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import ClientSession, web
 
-from anabranch import app
+from anabranch.parts import Parts
 from anabranch.pools.remote.server_services import ServerServices
 from anabranch.pools.remote.servers import Servers
 from anabranch.pools.task_environment import TaskEnvironment
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.ports import Store
 from anabranch.surfaces.http.app import make_application
 from anabranch.surfaces.worker.claimer import Terms
@@ -77,7 +78,7 @@ LOOP = playbook("""
 class Server:
     """An engine with its HTTP application."""
 
-    def __init__(self, parts: app.Parts, url: str) -> None:
+    def __init__(self, parts: Parts, url: str) -> None:
         self.parts = parts
         self.url = url
         self.api = f"{url}/api/v1"
@@ -129,8 +130,8 @@ async def serving(
 ) -> AsyncIterator[Server]:
     path = str(store) if isinstance(store, Path) else ":memory:"
     settings = replace(Settings(store=path, grace_seconds=1.0), **given)
-    opened = app.open_store(settings) if store is None or isinstance(store, Path) else store
-    parts = app.Parts(opened, settings, toolbox or Toolbox())
+    opened = open_store(settings) if store is None or isinstance(store, Path) else store
+    parts = Parts(opened, settings, toolbox or Toolbox())
     await parts.engine.open()
     runner = web.AppRunner(make_application(parts, settings), access_log=None, shutdown_timeout=0.1)
     await runner.setup()

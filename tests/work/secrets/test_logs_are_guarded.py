@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import anabranch
-from anabranch.app import Parts, open_store
+from anabranch.parts import Parts
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.work.secrets.redaction import LOGGERS, RedactingFilter
 
 from ..support import run

@@ -15,9 +15,9 @@ from typing import Any
 
 from aiohttp import web
 
-from anabranch.app import Parts
 from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.operations.runs.approvals import Approvals
+from anabranch.parts import Parts
 from anabranch.settings import Settings
 from anabranch.surfaces.http import logs, openapi, overview, rpc, traces
 from anabranch.surfaces.http.automation import aliases, hooks, schedules, triggers

@@ -10,7 +10,6 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from anabranch.app import Parts
 from anabranch.errors import AnabranchError
 from anabranch.operations.overview import pool_loads
 from anabranch.operations.overview.overview import KeptOverviews, Overview, PoolLoad, ServerLoad
@@ -18,6 +17,7 @@ from anabranch.operations.overview.pool_loads import PoolRecords
 from anabranch.operations.overview.views import View, Views
 from anabranch.operations.overview.windows import DEFAULT_WINDOW, WINDOWS, Window
 from anabranch.operations.read.on_clusters import named
+from anabranch.parts import Parts
 from anabranch.pools.seen.pool_cards import PoolCard
 from anabranch.surfaces.http.guard.audit import SUBJECT
 from anabranch.surfaces.http.io.readers import look

@@ -15,7 +15,7 @@ from aiohttp import web
 from anabranch.settings import Settings
 
 if TYPE_CHECKING:
-    from anabranch.app import Parts
+    from anabranch.parts import Parts
 
 #: `any` is a token of whatever scope, `open` needs none.
 Scope = Literal["read", "operate", "decide", "work", "hook", "admin", "any", "open"]

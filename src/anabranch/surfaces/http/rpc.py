@@ -17,10 +17,10 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from anabranch.app import Parts
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.operations.access.tokens import Caller, entry
 from anabranch.operations.sessions.rpc_methods import METHODS, NotHere, RpcMethods
+from anabranch.parts import Parts
 from anabranch.settings import Settings
 from anabranch.surfaces.http.guard.auth import CALLER, COOKIE, GATEKEEPER
 from anabranch.surfaces.http.guard.origins import address_of

@@ -22,13 +22,14 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from anabranch import app as root
 from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, InputError, StoreInUse
 from anabranch.operations.access.audit_log import AuditLog
 from anabranch.operations.access.tokens import AccessControl
 from anabranch.operations.access.write_batcher import WriteBatcher
+from anabranch.parts import Parts
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.location import has_file
 from anabranch.store.ports import Store
 from anabranch.store.private_file import exposure
@@ -76,7 +77,7 @@ class Server:
         self._runner: web.AppRunner | None = None
         self._listening: list[asyncio.Server] = []
         self._chores: list[asyncio.Task[None]] = []
-        self.parts: root.Parts
+        self.parts: Parts
         self.access: AccessControl
         self.keeper: auth.Gatekeeper
         self.shares: Shares
@@ -117,10 +118,10 @@ class Server:
     async def start(self) -> None:
         self._sockets = bind(self.settings.serve_host, self.settings.serve_port)
         self.settings = replace(self.settings, serve_advertise=self.advertised_url)
-        store = self._store = root.open_store(self.settings)
+        store = self._store = open_store(self.settings)
         loopback = all(is_loopback(one.getsockname()[0]) for one in self._sockets)
         settings = self.settings if loopback else for_others(self.settings)
-        self.parts = root.Parts(store, settings, default_toolbox)
+        self.parts = Parts(store, settings, default_toolbox)
         self.parts.engine.be_patient()
         now = self.parts.engine.clock.now
         self.access = AccessControl(store, now)

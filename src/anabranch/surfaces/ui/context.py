@@ -10,7 +10,6 @@ import msgspec
 from aiohttp import web
 from multidict import MultiDictProxy
 
-from anabranch.app import Parts
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
@@ -19,6 +18,7 @@ from anabranch.operations.read.failures import Failures, add_attempts, failures_
 from anabranch.operations.read.on_clusters import Clusters
 from anabranch.operations.read.timeline import Timeline
 from anabranch.operations.runs.approvals import Approvals
+from anabranch.parts import Parts
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.io.problems import ApiError, status_of

@@ -18,13 +18,14 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 from aiohttp import web
 
-from anabranch.app import Parts, open_store
 from anabranch.errors import AnabranchError
 from anabranch.operations.read.inline_reader import InlineReader, TooLargeInline, require_small
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.read.timeline import Timelines
 from anabranch.operations.sessions.sessions import Sessions
+from anabranch.parts import Parts
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
 

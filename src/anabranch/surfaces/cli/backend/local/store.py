@@ -16,8 +16,8 @@ from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.backend.local.audit import noted
 
 if TYPE_CHECKING:
-    from anabranch.app import Parts
     from anabranch.operations.definitions.preflight import Preflight
+    from anabranch.parts import Parts
 
 
 class LocalStore:
@@ -57,7 +57,7 @@ class LocalStore:
         self, *, new: bool = False, workers: bool = True, grace: float | None = None
     ) -> AsyncIterator[Parts]:
         """Everything an engine on the store is made of; it is not open yet."""
-        from anabranch.app import Parts  # verbs that look need none
+        from anabranch.parts import Parts  # verbs that look need none
         from anabranch.work.kinds.callables import default_toolbox
 
         with self.writing(new=new) as store:

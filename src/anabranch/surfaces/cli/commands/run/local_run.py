@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from anabranch.app import Parts
 from anabranch.errors import AnabranchError, MissingRequirements, Refused, StoreInUse
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.definitions.prepare import Prepared
+from anabranch.parts import Parts
 from anabranch.runtime.recovery import unfinished
 from anabranch.settings import Settings
 from anabranch.store.ports import Head, HeadFilter
