@@ -67,6 +67,7 @@ class CatalogPart:
         self._answers = FanOutAnswers(self._local, clock)
         self._syncing = asyncio.Lock()
         self._synced_at = -1
+        self._synced: dict[str, str] = {}
         self._rounds: list[asyncio.Task[None]] = []
         self._syncs: set[asyncio.Task[dict[str, str]]] = set()  # that callers have asked for
 
@@ -166,14 +167,13 @@ class CatalogPart:
         await self.agora.run()
 
     async def _sync(self) -> dict[str, str]:
-        """One at a time; who waited for another one is content with that."""
+        """How each peer answered. One at a time; who waited for another is content with that."""
         asked_at = self._clock.now()
         async with self._syncing:
-            if self._synced_at >= asked_at:
-                return {}
-            found = await self._peers.sync()
-            self._synced_at = self._clock.now()
-            return found
+            if self._synced_at < asked_at:
+                self._synced = await self._peers.sync()
+                self._synced_at = self._clock.now()
+            return self._synced
 
     # -- messages of peers -----------------------------------------------------------------------
 
