@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -24,7 +25,7 @@ SCHEDULES = 5
 """How many schedules each orchestration is played with."""
 
 
-def first_difference(chosen: range) -> Pair | None:
+def differences(chosen: range) -> Iterator[Pair]:
     for seed in chosen:
         rng = Random(seed)
         orchestration, start = document(rng)
@@ -32,13 +33,13 @@ def first_difference(chosen: range) -> Pair | None:
         for _ in range(SCHEDULES):
             pair, difference = walked(orchestration, net, start, rng)
             if difference:
-                return pair
-    return None
+                yield pair
+                break
 
 
 @pytest.mark.parametrize("shard", some_slow(SHARDS))
 def test_oracle_and_kernel_agree_after_every_action(shard: int) -> None:
-    pair = first_difference(part(shard, SHARDS, PAIRS // SCHEDULES))
+    pair = next(differences(part(shard, SHARDS, PAIRS // SCHEDULES)), None)
     if pair is not None:
         small = shrink(pair, lambda one: bool(replayed(one)))
         pytest.fail(report(small))
@@ -152,8 +153,9 @@ WRONG: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 def test_a_rule_read_differently_is_noticed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wrong reading leads to a difference within a few thousand pairs, and to a small one."""
     WRONG[rule](monkeypatch)
-    pair = first_difference(range(4_000))
-    assert pair is not None
-    small = shrink(pair, lambda one: bool(replayed(one)))
+    pairs = list(islice(differences(range(4_000)), 3))
+    assert len(pairs) == 3
+    shortest = min(pairs, key=lambda pair: len(pair.actions))  # which is soonest made small
+    small = shrink(shortest, lambda one: bool(replayed(one)))
     assert len(small.actions) <= 16, report(small)
     assert "-- the kernel --" in report(small)

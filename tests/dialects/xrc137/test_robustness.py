@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from anabranch.dialects.xrc137.gas import estimate
 from anabranch.dialects.xrc137.read import read_rule
+from seeds import examples
 
 from .test_rules import FULL
 
@@ -51,7 +52,7 @@ def mangled(changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
     return document
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(1_500), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), junk), min_size=1, max_size=4))
 def test_a_mangled_document_is_read_or_refused_with_places(changes: Any) -> None:
     document, problems = read_rule(json.dumps(mangled(changes)))

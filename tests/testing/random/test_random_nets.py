@@ -18,6 +18,8 @@ from anabranch.testing.random.nets import RANDOM_PATCHES, random_net
 from anabranch.testing.simulated.audit import Audit
 
 SEEDS_MAX = 2_000
+#: Together these reach everything now: whatever changes the kernel changes what a seed does.
+KNOWN = (11, 48, 251, 313, 476, 772)
 
 
 def _shape(flow: Net) -> list[object]:
@@ -139,8 +141,9 @@ def test_simulation_reaches_every_kind_of_event_and_verdict(
     verdicts = {"f closed", "f impossible", "f expired", "j closed", "j impossible", "b closed"}
     ends = {"loop complete", "loop partial", "loop failed", "queue_ttl", "queue_ttl again"}
     wanted = every_kind | verdicts | ends | {"unbegun", "put_back"}
-    for first in range(0, SEEDS_MAX, 100):  # whatever changes the kernel changes what a seed does
-        simulate(random_net, range(first, first + 100), patches=RANDOM_PATCHES)
+    searched = (range(first, first + 100) for first in range(0, SEEDS_MAX, 100))
+    for seeds in (KNOWN, *searched):
+        simulate(random_net, seeds, patches=RANDOM_PATCHES)
         if wanted <= kinds.keys():
             return
     raise AssertionError(f"not reached: {wanted - kinds.keys()}")

@@ -7,14 +7,15 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 
 import pytest
 
 from anabranch.testing.simulated.compute_cluster import ClusterFaults
 from anabranch.testing.simulated.compute_world import CALM, ComputeSimulation, Trouble
-from seeds import part
+from seeds import SHARE, part
 
-SEEDS, PARTS = 4_000, 4  # `tests/seeds.py` says how many of them are tried: 400, if not told
+SEEDS, PARTS = 400 if SHARE < 1 else 4_000, 4  # of which a test run takes a tenth
 NO_TROUBLE = Trouble(**dict.fromkeys(Trouble.__struct_fields__, 0.0))
 
 
@@ -22,17 +23,19 @@ NO_TROUBLE = Trouble(**dict.fromkeys(Trouble.__struct_fields__, 0.0))
 @pytest.mark.parametrize("number", range(PARTS))
 def test_whatever_happens_to_cluster_and_servers_each_item_counts_once(number: int) -> None:
     for seed in part(number, PARTS, SEEDS):
-        simulated(seed)
+        tally_of(seed)
 
 
-def simulated(seed: int) -> ComputeSimulation:
+@cache
+def tally_of(seed: int) -> Counter[str]:
+    """What happened in the simulation, which is run once for all tests."""
     world = ComputeSimulation(seed)
     try:
         world.run()
         compare(world, seed)
     except Exception as error:
         raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
-    return world
+    return world.tally + world.cluster.tally
 
 
 def compare(world: ComputeSimulation, seed: int) -> None:
@@ -47,8 +50,7 @@ def compare(world: ComputeSimulation, seed: int) -> None:
 def test_everything_that_can_go_wrong_does() -> None:
     tally: Counter[str] = Counter()
     for seed in range(40):
-        world = simulated(seed)
-        tally += world.tally + world.cluster.tally
+        tally += tally_of(seed)
     rare = {"gone_for_an_hour"}
     wanted = {*Trouble.__struct_fields__, *ClusterFaults.__struct_fields__, "late", "submitted"}
     assert tally.keys() >= wanted - rare

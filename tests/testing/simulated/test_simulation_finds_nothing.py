@@ -10,7 +10,7 @@ from anabranch.testing import Simulation, simulate
 from anabranch.testing.random.nets import RANDOM_PATCHES, random_net
 from seeds import seeds
 
-SEEDS = seeds(2_000)
+SEEDS = seeds(1_000)
 
 
 @pytest.mark.slow
