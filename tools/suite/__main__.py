@@ -112,7 +112,7 @@ class Suite:
         self.ended.append(one)
         for failure in one.failures:
             self._failures.setdefault(failure.test, failure)
-            print(f"\nFAILED {failure.test}\n{failure.text[-FAILURE_CHARACTERS:]}\n")
+            print(f"\nFAILED {failure.test}\n{_shorten(failure.text)}\n")
         if one.failures:
             OUTPUTS.mkdir(parents=True, exist_ok=True)
             name = f"{one.part.kind} {one.part.name}".replace("/", "-")
@@ -143,6 +143,13 @@ def _chosen(places: Sequence[str]) -> list[str]:
         return files
     wanted = [str(Path(place).resolve().relative_to(ROOT)) for place in places]
     return [file for file in files if any(file == w or file.startswith(f"{w}/") for w in wanted)]
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= FAILURE_CHARACTERS:
+        return text
+    half = FAILURE_CHARACTERS // 2
+    return f"{text[:half]}\n[… all of it is in {OUTPUTS.relative_to(ROOT)} …]\n{text[-half:]}"
 
 
 def _minutes(seconds: float) -> str:

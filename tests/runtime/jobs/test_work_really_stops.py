@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from anabranch import Engine, RunResult, Toolbox
+from anabranch import Engine, RunResult, Settings, Toolbox
+from anabranch.operations.definitions.prepare import compiler
+from anabranch.operations.read.reader import Reader
+from anabranch.runtime.nets import Nets
+from anabranch.store.sqlite.store import SqliteStore
 from hangs import PATIENCE
 
 from ..support import file_of, playbook, run, step, until
@@ -102,16 +106,17 @@ def test_a_closing_engine_stops_the_work_and_hands_it_back(
     kind: str, heart: Heart, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        engine = Engine(file_of(tmp_path), toolbox=Toolbox())
-        await engine.__aenter__()
-        name = await engine.start(playbook({"step": "s", "tool": tool(kind, heart)}))
-        await heart.begin()
-        parts = engine._open
-        await parts.close(grace_seconds=0.1)
+        settings = Settings(store=file_of(tmp_path), grace_seconds=0.1)
+        async with Engine(settings=settings, toolbox=Toolbox()) as engine:
+            name = await engine.start(playbook({"step": "s", "tool": tool(kind, heart)}))
+            await heart.begin()
         assert not heart.beats()
-        kinds = [event.kind for event in parts.verbs.read.events(name)]
+        store = SqliteStore(Path(file_of(tmp_path)), read_only=True)
+        try:
+            kinds = [event.kind for event in Reader(store, Nets(store, compiler())).events(name)]
+        finally:
+            store.close()
         assert kinds[-2:] == ["job.lost", "job.scheduled"]
-        parts.store.close()
 
     run(scenario())
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from anabranch.runtime import log_writer
 from anabranch.store.work_log_ports import LogFilter
-from hangs import HANG_SECONDS
 
 from .plain import PlainPage
 from .scenes import shot
@@ -64,18 +59,6 @@ def test_lines_appear_as_they_are_printed_without_a_reload(page: Any, server: Se
     assert page.evaluate("stayed.isConnected")
     assert page.evaluate(TEXTS).count("hello") == 1
     shot(page, "logs-2")
-
-
-def test_lines_that_are_written_late_are_told_before_the_end(
-    page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_writer, "FLUSH_SECONDS", HANG_SECONDS)  # after the first line
-    with Server(tmp_path) as server:
-        run = server.start(PRINTS, {"door": "late"})
-        page.goto(f"{server.url}/runs/{run}/logs")
-        becomes(page, f"{TEXTS}.includes('hello')")
-        server.steps.open("late")
-        becomes(page, f"{TEXTS}.includes('the end')")
 
 
 def test_lines_are_searched_and_chosen_by_level_with_the_keyboard(
