@@ -73,7 +73,7 @@ test: $(STAMP) browser nats  ## set everything up and run every test; the pure o
 times:                  ## what the files of the last `make test` took of the processor
 	@$(BIN)/python -m tools.suite.times
 
-check: $(STAMP) lint    ## lint, types and the fast tests
+check: $(STAMP) lint    ## lint, types and the quick ones of the pure tests
 	@$(SUITE) --fast
 
 lint: $(STAMP)          ## lint and types

@@ -81,7 +81,7 @@ def test_every_trouble_is_told_and_stops_nobody_else(tmp_path: Path) -> None:
         text=True,
         timeout=HANG_SECONDS,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)

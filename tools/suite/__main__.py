@@ -35,7 +35,7 @@ def main() -> int:
     options = Options(fast=given.fast, patient=given.patient)
     suite = Suite(options, given.processes)
     try:
-        suite.run(cut(files))
+        suite.run([part for part in cut(files) if part.kind == "pure" or not given.fast])
         verdict = suite.judge()
     except KeyboardInterrupt:
         print("\nstopped")
@@ -127,7 +127,9 @@ class Suite:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.suite", description=__doc__)
     parser.add_argument("places", nargs="*", help="files or folders; default: all of tests/")
-    parser.add_argument("--fast", action="store_true", help="without the tests marked slow")
+    parser.add_argument(
+        "--fast", action="store_true", help="the pure tests that are not marked slow"
+    )
     parser.add_argument(
         "--patient", action="store_true", help="let a test take as long as it takes"
     )

@@ -35,7 +35,7 @@ NOT_LOADED = ("anabranch.pools.dask", "anabranch.pools.ray", "anabranch.__main__
 
 class Options(NamedTuple):
     fast: bool = False
-    """Without the tests that are marked slow."""
+    """Without the tests that are marked slow, as `make check` wants it."""
     patient: bool = False
     """A test may take as long as it takes, as those of `make soak` do."""
 

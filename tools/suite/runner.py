@@ -26,6 +26,8 @@ from tools.suite.process_table import Process, below, processes
 SILENCE_SECONDS = HANG_SECONDS + 30  # who says nothing for so long cannot say that it hangs either
 LOOK_SECONDS = 0.5
 SUBREAPER = 36  # of prctl(2): orphans below this process become its children
+ENDING_SECONDS = 5.0  # for processes that were told to end with their part
+PART = "ANABRANCH_TEST_PART"  # the variable by which the processes of a part are known
 #: Processes that a run keeps for all of its parts write their pids there, a line each.
 KEPT = "kept"
 
@@ -201,9 +203,9 @@ class Runner:
         left = [test for test in one.collected if test not in one.outcomes]
         if left or (code not in (0, 1, 5) and not one.failures):
             self._blame(one, code, left)
-        for process in self._strays(one.number):
-            test = process.inherited("PYTEST_CURRENT_TEST").partition(" ")[0] or _last(one)
-            what = f"it left a process behind: {process.command[:300]}"
+        for test, command in self._end_strays(one.number):
+            test = test or _last(one)
+            what = f"it left a process behind: {command[:300]}"
             one.failures.append(Failure(test, what, one.output))
             one.outcomes[test] = "failed"
         if not one.failures:
@@ -220,19 +222,28 @@ class Runner:
         one.outcomes[test] = "failed"
         one.failures.append(Failure(test, f"the process ended with {how}\n{printed}", one.output))
 
+    def _end_strays(self, number: int) -> list[tuple[str, str]]:
+        """End what still lives of the part, after a while for what is about to end by itself; of
+        each, the test that began it and its command."""
+        deadline = time.monotonic() + ENDING_SECONDS
+        while (strays := self._strays(number)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            self._reap()
+        found = []
+        for stray in strays:
+            test = stray.inherited("PYTEST_CURRENT_TEST").partition(" ")[0]
+            found.append((test, stray.command))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(stray.pid, signal.SIGKILL)
+        return found
+
     def _strays(self, number: int) -> list[Process]:
-        """Those of the part that still live, ended now."""
         table = processes()
         kept = self._kept()
         kept |= below(kept, table)
-        found = []
-        for pid in below([os.getpid()], table) - kept:
-            process = table[pid]
-            if process.state != "Z" and process.inherited("ANABRANCH_TEST_PART") == str(number):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                found.append(process)
-        return found
+        ours = [table[pid] for pid in below([os.getpid()], table) - kept]
+        mark = str(number)
+        return [one for one in ours if one.state != "Z" and one.inherited(PART) == mark]
 
     def _kept(self) -> set[int]:
         file = self.folder / KEPT
@@ -245,7 +256,7 @@ class Runner:
         numbers = {str(one.number): one for one in self._by_pid.values()}
         for process in processes().values():
             if process.parent == me and process.pid not in self._by_pid:
-                number = process.inherited("ANABRANCH_TEST_PART")
+                number = process.inherited(PART)
                 if number in numbers:
                     self._orphans[process.pid] = numbers[number]
 

@@ -25,6 +25,7 @@ def report(parts: Sequence[Running], seconds: float) -> dict[str, Any]:
         "seconds": round(seconds),
         "processor": round(sum(part.seconds for part in parts)),
         "peak": max((part.peak for part in parts), default=0),
+        "peaks": {part.part.name: part.peak for part in parts},
         "files": files,
         "tests": {test: took for part in parts for test, took in part.slowest.items()},
     }
