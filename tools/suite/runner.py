@@ -225,17 +225,22 @@ class Runner:
     def _end_strays(self, number: int) -> list[tuple[str, str]]:
         """End what still lives of the part, after a while for what is about to end by itself; of
         each, the test that began it and its command."""
-        deadline = time.monotonic() + ENDING_SECONDS
-        while (strays := self._strays(number)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-            self._reap()
         found = []
-        for stray in strays:
+        for stray in self._wait_for_strays(number):
             test = stray.inherited("PYTEST_CURRENT_TEST").partition(" ")[0]
             found.append((test, stray.command))
             with contextlib.suppress(ProcessLookupError):
                 os.kill(stray.pid, signal.SIGKILL)
+        self._wait_for_strays(number)
         return found
+
+    def _wait_for_strays(self, number: int) -> list[Process]:
+        deadline = time.monotonic() + ENDING_SECONDS
+        while (strays := self._strays(number)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            self._reap()
+        self._reap()
+        return strays
 
     def _strays(self, number: int) -> list[Process]:
         table = processes()
