@@ -21,6 +21,8 @@ from anabranch.testing import error, ok, play
 
 from .cases import EXPECTED, FOLDER, Case, Expectation, all_cases, definitions, playbooks_that_run
 
+pytestmark = pytest.mark.slow
+
 CASES = all_cases()
 SECONDS = 180  # of a very busy machine
 
@@ -98,15 +100,26 @@ def case(request: pytest.FixtureRequest) -> Case:
 # -- what `check` says -----------------------------------------------------------------------
 
 
-def test_check_says_what_stands_beside_it(case: Case, places: Places) -> None:
-    expected = places.expectation(case)
+def test_check_says_what_stands_beside_it(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    wrong: list[str] = []
+    for number, case in enumerate(CASES):
+        expected = Places(request, tmp_path / str(number)).expectation(case)
+        wrong += [f"{case.name}: {told}" for told in differences(case, expected)]
+    assert wrong == []
+
+
+def differences(case: Case, expected: Expectation) -> Iterator[str]:
+    """Between what `check` says of it and what it should say."""
     problems = check(case.path, rules=rules_of(case, expected)).problems
     told = "\n".join(str(problem) for problem in problems)
     for severity in ("error", "warning", "note"):
         found = sorted(problem.code for problem in problems if problem.severity == severity)
-        assert found == sorted(getattr(expected, f"{severity}s")), told
+        wanted = sorted(getattr(expected, f"{severity}s"))
+        if found != wanted:
+            yield f"{severity}s are {found}, not {wanted}\n{told}"
     for text in expected.says:
-        assert any(text in said(problem) for problem in problems), f"nobody says {text!r}\n{told}"
+        if not any(text in said(problem) for problem in problems):
+            yield f"nobody says {text!r}\n{told}"
 
 
 def said(problem: Problem) -> str:
@@ -258,24 +271,39 @@ def scripted(answer: Any) -> Any:
 PLAYBOOKS = playbooks_that_run()
 
 
-@pytest.mark.parametrize("case", PLAYBOOKS, ids=lambda case: case.name)
-def test_fmt_gives_a_text_that_says_the_same_and_stays(case: Case, places: Places) -> None:
-    expected = places.expectation(case)
+def test_fmt_gives_a_text_that_says_the_same_and_stays(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    wrong: list[str] = []
+    for number, case in enumerate(PLAYBOOKS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        expected = Places(request, folder).expectation(case)
+        wrong += [f"{case.name}: {told}" for told in changes(case, expected, folder)]
+    assert wrong == []
+
+
+def changes(case: Case, expected: Expectation, folder: Path) -> Iterator[str]:
+    """What formatting it changes, and should not."""
     _, written = canonical_text(case.path)
-    copy = places.folder / case.path.name
+    copy = folder / case.path.name
     copy.write_text(written, encoding="utf-8")
-    assert canonical_text(copy)[1] == written, "formatting it again changes it"
+    if canonical_text(copy)[1] != written:
+        yield "formatting it again changes it"
     compiled = check(copy)
-    assert compiled.errors == ()
-    left = [code for code in expected.warnings if code != "old-spelling"]
-    found = [one.code for one in compiled.problems if one.severity == "warning"]
-    assert sorted(found) == sorted(left)
+    if compiled.errors:
+        yield f"errors: {compiled.errors}"
+    left = sorted(code for code in expected.warnings if code != "old-spelling")
+    found = sorted(one.code for one in compiled.problems if one.severity == "warning")
+    if found != left:
+        yield f"warnings are {found}, not {left}"
     before, after = check(case.path).net, compiled.net
-    assert before is not None
-    assert after is not None
-    assert [step.barrier for step in after.steps.values()] == [
-        step.barrier for step in before.steps.values()
-    ]
+    if before is None or after is None:
+        yield "it has no net"
+    elif [one.barrier for one in after.steps.values()] != [
+        one.barrier for one in before.steps.values()
+    ]:
+        yield "its steps wait for something else"
 
 
 # -- the corpus itself -----------------------------------------------------------------------

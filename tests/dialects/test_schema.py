@@ -11,6 +11,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
@@ -30,6 +31,8 @@ from seeds import SHARE, seeds
 from .schema_cases import UNREAD, Definition, Judge, accepted, errors_of, judge, problems_of
 from .schema_probes import probes
 
+pytestmark = pytest.mark.slow
+
 EVERY_LANGUAGE = pytest.mark.parametrize("language", LANGUAGES)
 #: Complaints about a value itself, and not about what it refers to.
 OF_THE_SHAPE = {"wrong-type", "bad-choice", "bad-number", "bad-duration", "unknown-key"}
@@ -46,7 +49,7 @@ def of(language: str) -> list[Definition]:
 @EVERY_LANGUAGE
 def test_it_is_a_schema(language: str) -> None:
     schema = schema_of(language)
-    Draft202012Validator.check_schema(schema)
+    jsonschema_rs.meta.validate(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["title"]
     used = set(re.findall(r'"#/\$defs/([^"]+)"', json.dumps(schema)))
@@ -273,13 +276,15 @@ def test_the_good_ones_are_good(language: str) -> None:
     assert judge(language).told(document) == ""
 
 
-@pytest.mark.parametrize(("language", "place", "value"), WRONG, ids=lambda each: f"{each!s:.60}")
-def test_what_the_reader_refuses_for_its_shape_is_not_valid(
-    language: str, place: str, value: Any
-) -> None:
-    document = changed(language, place, value)
-    assert errors_of(json.dumps(document)) != []
-    assert judge(language).told(document) != ""
+def test_what_the_reader_refuses_for_its_shape_is_not_valid() -> None:
+    taken = []
+    for language, place, value in WRONG:
+        document = changed(language, place, value)
+        if not errors_of(json.dumps(document)):
+            taken.append((language, place, value, "by the reader"))
+        if not judge(language).told(document):
+            taken.append((language, place, value, "by the schema"))
+    assert taken == []
 
 
 # -- the readers -----------------------------------------------------------------------------

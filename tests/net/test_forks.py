@@ -20,6 +20,8 @@ from seeds import seeds
 from .families import FAMILIES, braid, built, chain, playbook
 from .support import net, step
 
+pytestmark = pytest.mark.slow
+
 # -- the plain way, one walk per arc, as the answer to compare with ----------------------------
 
 

@@ -17,6 +17,8 @@ from .lower import LEFT, lower
 from .oracle import Action, Process, Session, fill, name
 from .schedules import Walk
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = 3_000
 SHARDS = 5
 Where = tuple[str, str]

@@ -28,6 +28,8 @@ from .lower import LEFT, TOLD, compiled
 from .oracle import Session
 from .schedules import Walk
 
+pytestmark = pytest.mark.slow
+
 SHARDS = 10
 PAIRS = 2_000
 

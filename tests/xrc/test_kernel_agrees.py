@@ -19,6 +19,8 @@ from .documents import document, some_slow
 from .lower import LEFT, TOLD, compiled, lower
 from .shrink import report, shrink
 
+pytestmark = pytest.mark.slow
+
 SHARDS = 20
 PAIRS = 20_000
 SCHEDULES = 5

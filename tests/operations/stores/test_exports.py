@@ -58,10 +58,10 @@ DEFINITION = playbook(
 )
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Iterator[tuple[Store, list[str]]]:
-    """A store with runs that completed, failed, and keep a payload."""
-    place = tmp_path / "source.db"
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[str]]]:
+    """A store with runs that completed, failed, and keep a payload; nobody writes to it."""
+    place = tmp_path_factory.mktemp("exports") / "source.db"
     failing = playbook(step("boom", "python", code="raise ValueError('no')"))
     runs = [
         anabranch.run(DEFINITION, {"letter": letter}, store=str(place), toolbox=tools(),

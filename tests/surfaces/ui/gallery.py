@@ -343,6 +343,20 @@ PAGES = {
     "confirm": "/runs?status=running",
 }
 
+#: Those whose parts other pages show as well, in the same template: `make soak` and
+#: `make pictures` visit them, too.
+ALIKE = {
+    *("run-failed-logs-errors", "run-failed-logs-none", "run-failed-joins", "step-not-run"),
+    *("step-asked", "step-queued", "step-asleep", "drawer-timeline", "run-cancelled"),
+    *("run-signal-data", "run-queued-in-pool", "run-long", "xrc-problem", "xrc-asleep-joins"),
+    *("xrc-asleep-timeline", "sessions-none", "sessions-waker", "asked-nobody", "arca-timeline"),
+    *("arca-waiting", "arca-waiting-joins", "barrier-joins", "loop-failed-items", "loop-step"),
+    *("loop-open", "overview-hour", "runs", "runs-none", "definitions", "definitions-none"),
+    *("definitions-form", "participants", "cluster-none", "login", "error-no-run", "error-search"),
+    *("empty-runs", "empty-approvals", "empty-schedules", "empty-triggers", "empty-participants"),
+    *("empty-credentials", "empty-workers", "empty-pools"),
+}
+
 #: Pages of a server that has nothing yet.
 EMPTY = {
     "empty-overview": "/overview",

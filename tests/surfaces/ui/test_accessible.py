@@ -17,6 +17,8 @@ PAGES = (
     *("step", "step failed", "drawer"),
     *("loop", "approvals", "pools", "many", "empty", "error", "overview"),
 )
+#: Those whose controls other pages have as well, in the same template.
+ALIKE = {"failed", "sleeping", "events", "definition", "step failed", "empty", "error"}
 
 
 #: A step that no worker does.
@@ -243,7 +245,10 @@ def still(context: Any) -> Any:
     return page
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.soak if one in ALIKE else ()) for one in PAGES],
+)
 def test_the_tab_key_reaches_every_control_and_shows_where_it_is(
     still: Any, addresses: dict[str, str], name: str
 ) -> None:

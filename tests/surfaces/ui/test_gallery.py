@@ -6,13 +6,15 @@ With `make pictures` they are kept in `test-artifacts/ui/gallery`, for people wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import anabranch.surfaces.ui
 from anabranch.pools.backend import BackendAway, BackendUnfit
 from pools.scripted import Script, use_scripts
 from shared_store import PARTITIONS, fresh_schema
@@ -20,7 +22,8 @@ from shared_store import PARTITIONS, fresh_schema
 from ..cli.server_in_thread import served
 from . import gallery, test_pools
 from .parties import Market, market
-from .support import TWO_FRAMES, Server, picture
+from .plain import PlainPage
+from .support import PICTURES, TWO_FRAMES, Server, picture
 from .test_accessible import CONTRAST, STRUCTURE
 from .test_guard import Locked
 from .test_pages import NAMELESS, OUTSIDE, OVERLAPS
@@ -77,11 +80,12 @@ FITS = f"""async () => {{
 def look(page: Any, name: str) -> None:
     """In all forms, at one visit: a picture of each, and what a picture must not show."""
     wrong: dict[str, Any] = {}
-    size = None
+    size = scheme = None
     for form, (width, height) in FORMS.items():
         if form == "320" and name in NOT_AT_320:
             continue
-        page.emulate_media(color_scheme="dark" if "dark" in form else "light")
+        if scheme != (scheme := "dark" if "dark" in form else "light"):
+            page.emulate_media(color_scheme=scheme)
         found: dict[str, Any] = {}
         if size != (width, height):
             page.set_viewport_size({"width": width, "height": height})
@@ -89,11 +93,30 @@ def look(page: Any, name: str) -> None:
             size = (width, height)
         if form == "light":
             found |= page.evaluate(NAMED)
-        contrast = page.evaluate(CONTRAST)
-        found |= {"faint": contrast["bad"], "unread": contrast["looked"] <= 8}
+        if form != "320":  # the colours are those of 400
+            contrast = page.evaluate(CONTRAST)
+            found |= {"faint": contrast["bad"], "unread": contrast["looked"] <= 8}
         picture(page, f"gallery/{name}.{form}", whole=page.locator("dialog[open]").count() == 0)
         wrong |= {f"{form} {kind}": what for kind, what in found.items() if what}
     assert wrong == {}
+
+
+def test_below_400_pixels_no_style_begins() -> None:
+    """What can be read there at 400 can be read at 320, where only the size is looked at."""
+    folder = Path(anabranch.surfaces.ui.__file__).parent / "static"
+    widths = [
+        (sheet.name, int(width))
+        for sheet in folder.glob("*.css")
+        for width in re.findall(r"-width:\s*(\d+)px\s*\)", sheet.read_text())
+    ]
+    assert len(widths) > 5
+    assert [one for one in widths if one[1] <= 400] == []
+
+
+def chosen(names: Iterable[str], alike: set[str]) -> list[Any]:
+    """All of them as cases; those that are like others are for `make soak` and for pictures."""
+    rare = () if PICTURES else (pytest.mark.soak,)
+    return [pytest.param(name, marks=rare if name in alike else ()) for name in names]
 
 
 @contextmanager
@@ -128,7 +151,7 @@ def runs(server: Server, people: Market) -> dict[str, str]:
     return gallery.fill(server, people)
 
 
-@pytest.mark.parametrize("name", gallery.PAGES)
+@pytest.mark.parametrize("name", chosen(gallery.PAGES, gallery.ALIKE))
 def test_a_page_with_everything_on_it_can_be_read_in_every_form(
     page: Any, server: Server, runs: dict[str, str], name: str
 ) -> None:
@@ -145,13 +168,21 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.mark.parametrize("name", gallery.EMPTY)
+@pytest.mark.parametrize("name", chosen(gallery.EMPTY, gallery.ALIKE))
 def test_a_page_with_nothing_on_it_can_be_read_in_every_form(
     page: Any, fresh: Server, name: str
 ) -> None:
     page.goto(fresh.url + gallery.EMPTY[name])
     look(page, name)
-    assert page.locator("main").inner_text().strip().count(" ") > 2  # it says what it is for
+
+
+def test_a_page_with_nothing_on_it_says_what_it_is_for(fresh: Server) -> None:
+    plain, silent = PlainPage(fresh.url), []
+    for name, address in gallery.EMPTY.items():
+        plain.goto(address)
+        if plain.locator("main").inner_text().strip().count(" ") <= 2:
+            silent.append(name)
+    assert silent == []
 
 
 def test_the_pages_of_a_cluster_can_be_read_in_every_form(browser: Any, postgres: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.pools.backend import BackendAway, BackendUnfit, CameBack, WentAway
+from anabranch.pools.backend import BackendAway, BackendUnfit, CameBack, Lost, WentAway
 from anabranch.surfaces.http.serve import Server
 from pools.scripted import Script, ScriptedBackend, use_scripts
 
@@ -119,6 +119,7 @@ def test_a_job_is_in_the_queue_of_the_cluster_until_a_worker_has_begun_it(
     assert f"on dask at 10.0.0.5:8786, worker {WORKER}, task {ticket}" in said.inner_text()
     assert said.get_by_role("link", name="Dashboard of Dask").is_visible()
     cancel(page, server, run)
+    heavy.tell_soon(Lost(ticket, "stopped", worker=False))  # or it would be there for 20 s more
 
 
 def test_the_page_of_a_loop_says_where_its_shards_are(
@@ -138,6 +139,7 @@ def test_the_page_of_a_loop_says_where_its_shards_are(
     said.get_by_role("link", name="heavy").click()
     plain.locator("[data-key=pool-heavy] summary", has_text="8 jobs there").wait_for()
     cancel(plain, server, run)
+    heavy.tell_soon(*(Lost(one, "stopped", worker=False) for one in tickets))
 
 
 def test_a_run_that_waits_for_a_cluster_that_is_away_says_so(

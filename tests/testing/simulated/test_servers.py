@@ -18,6 +18,8 @@ from anabranch.testing.simulated.servers import (
 )
 from seeds import SHARE, part, seeds
 
+pytestmark = pytest.mark.slow
+
 #: Of which a test run takes a tenth. Most guards are found missing within 10 seeds, those of rare
 #: events with disturbances of their own: see `test_servers_guards.py`.
 SEEDS = 800 if SHARE < 1 else 20_000

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from anabranch.work.kind_options import WorkSettings
 from anabranch.work.kinds.transfer import AT_ONCE
 from anabranch.work.port import Performer
 from anabranch.work.registry import close_all, standard_performers
-from work.sql.databases import ENDLESS, Database, made
+from work.sql.databases import ENDLESS, Database, Keeper, made, open_keeper
 
 from ..support import fault_of, perform, run, server, task
 
@@ -23,45 +25,54 @@ pytest.importorskip("duckdb")
 KINDS = ("sqlite", "postgres", "duckdb")
 
 
-def with_performers(
-    work: Callable[[dict[str, Performer]], Awaitable[Any]], settings: WorkSettings | None = None
-) -> Any:
-    async def scenario() -> Any:
-        performers = standard_performers(settings)
-        try:
-            return await work(performers)
-        finally:
-            await close_all(performers)
-
-    return run(scenario())
+@pytest.fixture(scope="module")
+def keeper() -> Iterator[Keeper]:
+    """All that a transfer needs; tests look at its databases through the same performers."""
+    with open_keeper() as opened:
+        opened.made.update(opened.run(everything()))
+        yield opened
 
 
-def transfer(settings: WorkSettings | None = None, /, **inputs: Any) -> Answer:
-    answer: Answer = with_performers(
-        lambda performers: perform(performers["transfer"], task("transfer", **inputs)), settings
-    )
-    return answer
+async def everything() -> dict[str, Performer]:
+    return standard_performers()
 
 
-def refused(**inputs: Any) -> Fault:
-    return fault_of(transfer(**inputs))
+class Transfers:
+    """Transfers, one after the other, through performers that stay."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self.keeper = keeper
+
+    def __call__(self, **inputs: Any) -> Answer:
+        job = task("transfer", **inputs)
+        return self.keeper.run(perform(self.keeper.made["transfer"], job))
+
+    def refused(self, **inputs: Any) -> Fault:
+        return fault_of(self(**inputs))
+
+
+@pytest.fixture
+def transfer(keeper: Keeper) -> Transfers:
+    return Transfers(keeper)
 
 
 @pytest.fixture(params=KINDS)
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+def target(request: pytest.FixtureRequest, tmp_path: Path, keeper: Keeper) -> Database:
     (tmp_path / "to").mkdir()
-    database = made(request.param, request, tmp_path / "to")
+    database = made(request.param, request, tmp_path / "to", keeper)
     columns = "id integer primary key, name text, score double precision"
     database.query(f"drop table if exists people; create table people ({columns})")
     return database
 
 
 @pytest.fixture(params=KINDS)
-def source(request: pytest.FixtureRequest, tmp_path: Path, target: Database) -> Database:
+def source(
+    request: pytest.FixtureRequest, tmp_path: Path, target: Database, keeper: Keeper
+) -> Database:
     if request.param == target.kind == "postgres":
         return filled(target)
     (tmp_path / "from").mkdir()
-    return filled(made(request.param, request, tmp_path / "from"))
+    return filled(made(request.param, request, tmp_path / "from", keeper))
 
 
 def filled(database: Database) -> Database:
@@ -95,7 +106,9 @@ def plan(source: Database, target: Database, **more: Any) -> dict[str, Any]:
 ALL: list[list[Any]] = [[1, "Ada", 1.5], [2, None, -2], [3, "Ünal '%s'", 1e300]]
 
 
-def test_rows_go_from_any_database_to_any_other(source: Database, target: Database) -> None:
+def test_rows_go_from_any_database_to_any_other(
+    source: Database, target: Database, transfer: Transfers
+) -> None:
     answer = transfer(**plan(source, target))
     assert answer.result == {
         "status": "success",
@@ -112,12 +125,12 @@ def test_rows_go_from_any_database_to_any_other(source: Database, target: Databa
 
 
 @pytest.fixture
-def visitors(tmp_path: Path) -> Database:
-    return filled(Database("sqlite", {"database": str(tmp_path / "visitors.db")}))
+def visitors(tmp_path: Path, keeper: Keeper) -> Database:
+    return filled(Database("sqlite", {"database": str(tmp_path / "visitors.db")}, keeper))
 
 
 def test_replace_and_upsert_leave_the_same_however_often_they_run(
-    visitors: Database, target: Database
+    visitors: Database, target: Database, transfer: Transfers
 ) -> None:
     target.query("insert into people values (3, 'old', 0), (9, 'nine', 9)")
     for _ in range(2):
@@ -129,19 +142,19 @@ def test_replace_and_upsert_leave_the_same_however_often_they_run(
 
 
 def test_a_transfer_that_fails_in_its_middle_has_changed_nothing(
-    visitors: Database, target: Database
+    visitors: Database, target: Database, transfer: Transfers
 ) -> None:
     target.query("insert into people values (3, 'in the way', 0)")
-    fault = refused(**plan(visitors, target, mode="append"))
+    fault = transfer.refused(**plan(visitors, target, mode="append"))
     assert fault.kind == "db_constraint", fault
     assert rows(target) == [[3, "in the way", 0]]
     copied = {**plan(visitors, target, mode="replace"), "mapping": {"id": "score", "name": "name"}}
-    refused(**{**copied, "target": side(target, table="no_such_table")})
+    transfer.refused(**{**copied, "target": side(target, table="no_such_table")})
     assert rows(target) == [[3, "in the way", 0]]
 
 
 def test_columns_are_mapped_and_a_statement_of_ones_own_is_done_for_each_row(
-    visitors: Database, target: Database
+    visitors: Database, target: Database, transfer: Transfers
 ) -> None:
     mapped = plan(visitors, target, mapping={"name": "name", "id": "id"})
     assert transfer(**mapped).result["columns"] == ["name", "id"]
@@ -155,7 +168,7 @@ def test_columns_are_mapped_and_a_statement_of_ones_own_is_done_for_each_row(
 
 
 def test_values_that_only_one_database_has_arrive_as_what_they_mean(
-    target: Database, tmp_path: Path
+    target: Database, transfer: Transfers
 ) -> None:
     kinds = {"sqlite": "blob", "postgres": "bytea", "duckdb": "blob"}
     target.query("drop table if exists kept")
@@ -174,15 +187,17 @@ def test_values_that_only_one_database_has_arrive_as_what_they_mean(
     assert (row["raw"], row["many"].replace(" ", "")) == ("qg==", "[1,2]")
 
 
-def test_no_row_at_all_is_fine(visitors: Database, target: Database) -> None:
+def test_no_row_at_all_is_fine(visitors: Database, target: Database, transfer: Transfers) -> None:
     given = plan(visitors, target)
     given["source"]["query"] = "select id, name from visitors where id > :least"
     given["source"]["params"] = {"least": 99}
     assert transfer(**given).result["rows_transferred"] == 0
 
 
-def test_many_rows_come_in_chunks_of_a_thousand(tmp_path: Path, visitors: Database) -> None:
-    target = Database("sqlite", {"database": str(tmp_path / "numbers.db")})
+def test_many_rows_come_in_chunks_of_a_thousand(
+    tmp_path: Path, visitors: Database, transfer: Transfers
+) -> None:
+    target = Database("sqlite", {"database": str(tmp_path / "numbers.db")}, transfer.keeper)
     target.query("create table numbers (n integer)")
     numbers = "select 1 union all select n + 1 from x limit 20000"
     query = f"with recursive x(n) as ({numbers}) select n from x"
@@ -194,39 +209,41 @@ def test_many_rows_come_in_chunks_of_a_thousand(tmp_path: Path, visitors: Databa
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_transfer_that_is_stopped_has_changed_nothing(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, transfer: Transfers
 ) -> None:
-    endless = made(kind, request, tmp_path)
+    endless = made(kind, request, tmp_path, transfer.keeper)
     target = tmp_path / "target.db"
     sqlite3.connect(target).execute("create table t (n)").connection.close()
     given = {
         "source": side(endless, query=ENDLESS[kind]),
         "target": {"tool": "sqlite", "database": str(target), "table": "t"},
-        "timeout": 1,
+        "timeout": 0.5,
     }
-    fault = refused(**given)
+    fault = transfer.refused(**given)
     assert (fault.kind, fault.code, fault.retryable) == ("db_timeout", "TIMEOUT", True)
+    with closing(sqlite3.connect(target)) as db:
+        assert db.execute("select count(*) from t").fetchone() == (0,)
 
 
-def test_many_transfers_on_one_server_do_not_wait_for_each_other_for_ever(postgres: str) -> None:
-    database = filled(Database("postgres", {"dsn": postgres}))
+def test_many_transfers_on_one_server_do_not_wait_for_each_other_for_ever(
+    postgres: str, keeper: Keeper
+) -> None:
+    database = filled(Database("postgres", {"dsn": postgres}, keeper))
     database.query("drop table if exists copies")
     database.query("create table copies (id integer, name text, score double precision)")
     given = plan(database, database)
     given["target"]["table"] = "copies"
 
-    async def work(performers: dict[str, Performer]) -> None:
-        import asyncio
-
+    async def work() -> None:
         job = task("transfer", **given)
-        many = [perform(performers["transfer"], job) for _ in range(3 * AT_ONCE)]
+        many = [perform(keeper.made["transfer"], job) for _ in range(3 * AT_ONCE)]
         answers = await asyncio.gather(*many)
         assert {answer.status for answer in answers} == {"ok"}
 
-    with_performers(work)
+    keeper.run(work())
 
 
-def test_records_of_a_call_go_into_a_table(target: Database) -> None:
+def test_records_of_a_call_go_into_a_table(target: Database, keeper: Keeper) -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/away":
             return web.Response(status=503)
@@ -234,7 +251,7 @@ def test_records_of_a_call_go_into_a_table(target: Database) -> None:
             {"data": {"items": [{"id": 7, "who": {"name": "Ada"}}, {"id": 8, "who": {}}]}}
         )
 
-    async def work(performers: dict[str, Performer]) -> list[Answer]:
+    async def work() -> list[Answer]:
         async with server(answer) as address:
             given = {
                 "source": {"tool": "http", "url": address, "data_path": "data.items"},
@@ -243,9 +260,9 @@ def test_records_of_a_call_go_into_a_table(target: Database) -> None:
             }
             away = {**given, "source": {"tool": "http", "url": f"{address}/away"}}
             jobs = [task("transfer", **each) for each in (given, away)]
-            return [await perform(performers["transfer"], job) for job in jobs]
+            return [await perform(keeper.made["transfer"], job) for job in jobs]
 
-    done, away = with_performers(work)
+    done, away = keeper.run(work())
     assert done.result["rows_transferred"] == 2
     assert [row[:2] for row in rows(target)] == [[7, "Ada"], [8, None]]
     assert fault_of(away).kind == "server_error"
@@ -276,15 +293,24 @@ FROM = {"tool": "sqlite", "database": ":memory:", "query": "select 1 as a"}
         ),
     ],
 )
-def test_what_cannot_be_transferred_says_why(inputs: dict[str, Any], said: str) -> None:
-    fault = refused(**inputs)
+def test_what_cannot_be_transferred_says_why(
+    inputs: dict[str, Any], said: str, transfer: Transfers
+) -> None:
+    fault = transfer.refused(**inputs)
     assert (fault.kind, fault.retryable) == ("config", False)
     assert said in fault.message
     assert not Path(FILE["database"]).exists()
 
 
-def test_a_side_whose_kind_is_off_is_refused(visitors: Database, tmp_path: Path) -> None:
+def test_a_side_whose_kind_is_off_is_refused(tmp_path: Path) -> None:
     target = {"tool": "sqlite", "database": str(tmp_path / "t.db"), "table": "t"}
-    settings = WorkSettings(without=frozenset({"duckdb"}))
     given = {"source": {"tool": "duckdb", "query": "select 1"}, "target": target}
-    assert fault_of(transfer(settings, **given)).code == "KIND_OFF"
+
+    async def work() -> Answer:
+        performers = standard_performers(WorkSettings(without=frozenset({"duckdb"})))
+        try:
+            return await perform(performers["transfer"], task("transfer", **given))
+        finally:
+            await close_all(performers)
+
+    assert fault_of(run(work())).code == "KIND_OFF"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,35 +13,37 @@ import pytest
 from anabranch.errors import InputError
 from anabranch.work.loops.collections.all import Collections
 from anabranch.work.loops.collections.port import CollectionError
-from anabranch.work.port import Performer
-from anabranch.work.registry import close_all
 from anabranch.work.secrets.redaction import Keyring, Secret
-from anabranch.work.sql.duckdb import DuckDb
-from anabranch.work.sql.postgres import Postgres
-from anabranch.work.sql.sqlite import Sqlite
-from work.sql.databases import KINDS
+from work.sql.databases import KINDS, Database, Keeper, open_keeper
 
-from ..support import run, task
 from .support import all_items, all_shards, using
 
 T = TypeVar("T")
 
 
+#: The one of this file, while its tests run.
+KEPT: list[Keeper] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _keeper() -> Iterator[None]:
+    with open_keeper() as keeper:
+        KEPT.append(keeper)
+        yield
+        KEPT.clear()
+
+
 def with_databases(scenario: Callable[[Collections], Awaitable[T]]) -> T:
+    (keeper,) = KEPT
+
     async def guarded() -> T:
-        performers: dict[str, Performer] = {
-            "sqlite": Sqlite(),
-            "postgres": Postgres(),
-            "duckdb": DuckDb(),
-        }
-        collections = Collections(performers=performers)
+        collections = Collections(performers={kind: keeper.performer(kind, {}) for kind in KINDS})
         try:
             return await scenario(collections)
         finally:
-            await close_all(performers)
             await collections.close()
 
-    return run(guarded())
+    return keeper.run(guarded())
 
 
 @pytest.fixture(params=["sqlite", "duckdb", "postgres"])
@@ -58,13 +60,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
         f"insert into t values {values}"
     )
 
-    async def prepare() -> None:
-        performer = KINDS[kind]()
-        answer = await performer.perform(task(kind, **{"command": script, **here}))
-        assert answer.status == "ok", answer
-        await performer.close()
-
-    run(prepare())
+    answer = Database(kind, here, KEPT[0]).query(script)
+    assert answer.status == "ok", answer
     return {"kind": kind, **here}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,20 @@ import pytest
 from anabranch.work.sql.rows import json_safe, unique
 
 from ..support import fault_of, run, task
-from .databases import MARK, NAMED, Database, Sql, made
+from .databases import MARK, NAMED, Database, Keeper, Sql, made, open_keeper
 
 TABLE = "create table t (a integer primary key, b varchar(20) not null)"
 
 
+@pytest.fixture(scope="module")
+def keeper() -> Iterator[Keeper]:
+    with open_keeper() as opened:
+        yield opened
+
+
 @pytest.fixture(params=["sqlite", "postgres", "duckdb"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    return made(request.param, request, tmp_path)
+def database(request: pytest.FixtureRequest, tmp_path: Path, keeper: Keeper) -> Database:
+    return made(request.param, request, tmp_path, keeper)
 
 
 def test_each_command_has_its_result_and_the_last_rows_stand_on_top(database: Database) -> None:

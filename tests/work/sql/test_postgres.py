@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel.values import Answer
+from anabranch.work.sql.postgres import Postgres
 from hangs import HANG_SECONDS
 
 from ..support import fault_of
@@ -142,12 +143,11 @@ def test_connections_are_used_again_and_carry_nothing_over(database: Database) -
 def test_a_connection_that_died_is_replaced(database: Database) -> None:
     async def scenario(sql: Sql) -> None:
         await sql("select 1")
-        killer = Sql(
-            Database("postgres", {**database.connection, "user": "postgres"}), type(sql.performer)()
-        )
+        other = Postgres()
+        killer = Sql(Database("postgres", {**database.connection, "user": "postgres"}), other)
         ended = f"select pg_terminate_backend(pid) {OURS} and pid <> pg_backend_pid()"
         await killer(ended)
-        await killer.performer.close()
+        await other.close()
         answer = await sql("select 1 as a")
         if answer.status == "error":  # it had been used a moment before and was not asked
             fault = fault_of(answer)
@@ -201,8 +201,11 @@ def test_a_limit_is_met_before_all_rows_have_come(database: Database) -> None:
 
 
 def test_an_address_in_parts(database: Database) -> None:
-    folder = database.connection["dsn"].partition("host=")[2]
-    auth = {"host": folder, "username": "postgres", "database": "nowhere"}
+    from psycopg.conninfo import conninfo_to_dict
+
+    address = conninfo_to_dict(database.connection["dsn"])
+    place = {"host": address["host"], "port": address["port"]}
+    auth = {**place, "username": "postgres", "database": "nowhere"}
     parts = Database("postgres", {"auth": auth, "dbname": "postgres"})
     fault = parts.failing("select 1")
     assert (fault.kind, fault.retryable) == ("db_connection", False)  # auth.database came first

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ..test_gallery import asks_only, look
+from ..test_gallery import asks_only, chosen, look
 from . import scenes
 from .conftest import OpenPage, Visit
 from .fake_arca import FakeArca
@@ -99,8 +99,14 @@ PAGES = {
     "node-error": ("provider", "/orders/nowhere"),
 }
 
+#: Those whose parts other pages show as well, in the same template.
+ALIKE = {
+    *("node-order-dispatched", "node-order-released", "node-provider", "node-inbox-empty"),
+    *("node-runs-empty", "node-templates-none", "node-run-failed"),
+}
 
-@pytest.mark.parametrize("name", PAGES)
+
+@pytest.mark.parametrize("name", chosen(PAGES, ALIKE))
 def test_every_page_of_a_node_can_be_read_in_every_form(
     visit: Visit, nodes: TwoNodes, things: dict[str, str], name: str
 ) -> None:
