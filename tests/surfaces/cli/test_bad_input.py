@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ..tables import wrong_rows
 from .support import GATE, HEAD, HELLO, Here
-from .tables import wrong_rows
 
 DEFINITIONS: dict[str, tuple[str | bytes, str]] = {
     "malformed yaml": ("a: [1, {b: 2\n", "syntax"),

@@ -15,8 +15,8 @@ import anabranch
 from anabranch.surfaces.cli import parser
 from anabranch.surfaces.cli.parser import VERBS
 
+from ..tables import wrong_rows
 from .support import GATE, HELLO, Here, Terminal
-from .tables import wrong_rows
 
 
 def test_every_verb_explains_itself(here: Here) -> None:

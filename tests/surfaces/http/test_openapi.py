@@ -30,9 +30,9 @@ from anabranch.surfaces.http.serve import Server
 from hangs import HANG_SECONDS
 from seeds import seeds
 
+from ..tables import wrong_answers
 from .promises import Choice, schema_of
 from .support import ASKING, HELLO, playbook, run, serving, step
-from .tables import wrong_rows
 
 FANNED = playbook(step("each", loop={"in": [1, 2, 3], "iterator": "n"}), name="fanned")
 
@@ -79,7 +79,7 @@ def test_the_example_of_a_body_is_taken() -> None:
                 assert reply.status == route.status, reply.text
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     [
                         *(
                             "/definitions/check",

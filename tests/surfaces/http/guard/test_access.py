@@ -12,9 +12,9 @@ from anabranch.operations.access.tokens import SCOPES
 from anabranch.settings import Settings
 from anabranch.surfaces.http.serve import Server
 
+from ...tables import wrong_answers
 from ..access import START, serving
 from ..support import run
-from ..tables import wrong_rows
 
 NEEDED: Any = {"require_tokens": "yes"}
 
@@ -171,7 +171,7 @@ def test_a_token_that_makes_no_sense_is_not_made() -> None:
                 assert (await door.ask("GET", "/tokens")).json["items"] == []
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     [
                         ({"name": "", "scopes": ["read"]}, "token_name"),
                         ({"name": "a\nb", "scopes": ["read"]}, "token_name"),

@@ -10,9 +10,9 @@ from anabranch.surfaces.http.app import ALL_ROUTES
 from anabranch.surfaces.http.routes import Route
 from anabranch.surfaces.ui import routes
 
+from ...tables import wrong_answers
 from ..access import START, Door, serving
 from ..support import run
-from ..tables import wrong_rows
 from .test_access_ends import signed_in
 from .test_access_table import UNCHANGING, application, filled, pages
 
@@ -57,7 +57,7 @@ def test_every_route_that_changes_something_leaves_a_line() -> None:
                 assert line.outcome == "done" or line.outcome.startswith("refused: ")
                 assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", line.action), line.action
 
-            assert await wrong_rows(CHANGING, check) == []
+            assert await wrong_answers(CHANGING, check) == []
 
     run(go())
 

@@ -13,9 +13,9 @@ from anabranch.errors import InputError
 from anabranch.surfaces.http.guard.origins import same_origin
 from anabranch.work.network.loopback import is_loopback
 
+from ...tables import wrong_answers
 from ..access import START, Door, serving
 from ..support import run
-from ..tables import wrong_rows
 
 NEEDED: Any = {"require_tokens": "yes"}
 HTML = "text/html,application/xhtml+xml"
@@ -35,7 +35,7 @@ def test_a_server_on_this_machine_answers_to_its_own_names_only() -> None:
                     assert reply.code == "wrong_host"
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     [
                         ("127.0.0.1", 200),
                         ("127.0.0.1:8629", 200),
@@ -125,7 +125,7 @@ def test_a_change_that_a_page_of_another_site_asks_for_is_refused() -> None:
                 assert (await door.ask("GET", "/runs")).json["items"] == []
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     [
                         {"Origin": "https://evil.example"},
                         {"Origin": "null"},
@@ -159,7 +159,7 @@ def test_a_form_of_another_site_is_refused_by_its_media_type_alone() -> None:
                 assert (await door.ask("GET", "/runs")).json["items"] == []
 
             assert (
-                await wrong_rows(["text/plain", "application/x-www-form-urlencoded", ""], check)
+                await wrong_answers(["text/plain", "application/x-www-form-urlencoded", ""], check)
                 == []
             )
 
@@ -181,7 +181,7 @@ def test_a_page_of_another_site_learns_nothing_but_may_link_to_ours() -> None:
                 assert (await door.ask("GET", "//runs", **linked)).status == 200
                 assert (await door.ask("POST", "/runs", body=START, **linked)).status == 403
 
-            assert await wrong_rows(["cross-site", "same-site"], check) == []
+            assert await wrong_answers(["cross-site", "same-site"], check) == []
 
     run(go())
 
@@ -333,7 +333,7 @@ def test_every_answer_carries_the_headers_that_keep_browsers_careful() -> None:
                 assert "Access-Control-Allow-Origin" not in headers
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     ["/runs", "/nothing", "/runs/none", "//runs", "//login", "//", "//nowhere"],
                     check,
                 )

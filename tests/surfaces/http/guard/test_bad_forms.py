@@ -14,9 +14,9 @@ import pytest
 
 from anabranch.surfaces.ui.guard import FIELDS_MAX, STRANGERS_BYTES
 
+from ...tables import wrong_answers
 from ..access import Door, serving
 from ..support import run
-from ..tables import wrong_rows
 
 NEEDED: Any = {"require_tokens": "yes"}
 FORM = "application/x-www-form-urlencoded"
@@ -84,7 +84,7 @@ def test_what_is_not_http_is_refused_in_our_words_and_tells_nothing() -> None:
                 assert "s3cret" not in body.decode()
                 assert (await door.ask("GET", "/health")).status == 200
 
-            assert await wrong_rows(NOT_HTTP, check) == []
+            assert await wrong_answers(NOT_HTTP, check) == []
 
     run(go())
 
@@ -100,7 +100,7 @@ def test_a_head_without_end_is_given_up() -> None:
                 assert (await door.ask("GET", "/health")).status == 200
 
             assert (
-                await wrong_rows([b"X-A: " + b"x" * 1_000_000, b"X-A: b\r\n" * 100_000], check)
+                await wrong_answers([b"X-A: " + b"x" * 1_000_000, b"X-A: b\r\n" * 100_000], check)
                 == []
             )
 
@@ -142,7 +142,7 @@ def test_a_form_is_utf_8_whatever_it_claims() -> None:
                 assert time.process_time() - began < 5
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     ["punycode", "idna", "utf-7", "utf-16", "bogus", "undefined"], check
                 )
                 == []
@@ -172,7 +172,7 @@ def test_a_form_at_the_entrance_that_is_none_is_refused() -> None:
                 assert status == expected
                 assert 'role="alert"' in text
 
-            assert await wrong_rows(BROKEN, check) == []
+            assert await wrong_answers(BROKEN, check) == []
 
     run(go())
 
@@ -205,7 +205,7 @@ def test_a_form_with_files_that_is_broken_is_refused() -> None:
                 assert status in (400, 403), status  # 403: it can be read, and has no secret
                 assert time.process_time() - began < 5
 
-            assert await wrong_rows(PARTS, check) == []
+            assert await wrong_answers(PARTS, check) == []
 
     run(go())
 
@@ -223,7 +223,8 @@ def test_a_packed_body_is_not_unpacked() -> None:
                     assert "packed" in text
 
             assert (
-                await wrong_rows(["gzip", "deflate", "br", "zstd", "gzip, gzip", "x"], check) == []
+                await wrong_answers(["gzip", "deflate", "br", "zstd", "gzip, gzip", "x"], check)
+                == []
             )
 
     run(go())
@@ -268,7 +269,7 @@ def test_a_file_that_is_not_one_of_ours_is_not_there() -> None:
                 assert b"import" not in body
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     [
                         "..%2f..%2fcontext.py",
                         "%2e%2e%2fcontext.py",

@@ -14,8 +14,8 @@ from anabranch.surfaces.http.app import ALL_ROUTES
 from anabranch.surfaces.http.io.request_body import Limits
 from anabranch.surfaces.http.routes import API, Route
 
+from ...tables import wrong_answers
 from ..support import HELLO, Client, Reply, gated, playbook, run, serving, step
-from ..tables import wrong_rows
 
 JSON = {"Content-Type": "application/json"}
 PROBLEM = {"type", "title", "status", "code", "detail", "hint"}
@@ -81,7 +81,7 @@ def test_a_run_that_does_not_exist_is_said_to_be_unknown() -> None:
                 body = {"json": route.example} if route.body is not None else {}
                 await refused(client, 404, "not_found", route.method, filled, **body)
 
-            assert await wrong_rows(OF_A_RUN, check) == []
+            assert await wrong_answers(OF_A_RUN, check) == []
 
     run(go())
 
@@ -99,7 +99,7 @@ def test_a_path_that_leads_nowhere_leads_nowhere() -> None:
                 assert len(answer) < 2000
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     [
                         "/api/v1/payloads/../../etc/passwd",
                         "/api/v1/payloads/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
@@ -156,7 +156,7 @@ def test_a_cursor_that_is_not_ours_is_refused() -> None:
                     await refused(client, 400, "parameter", "GET", path, params={"cursor": cursor})
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     [
                         "x",
                         "=",
@@ -225,7 +225,7 @@ def test_a_body_that_cannot_be_read_is_refused_and_begins_nothing() -> None:
                 await refused(client, status, code, "POST", "/runs", data=body, headers=JSON)
                 assert (await client.get("/runs")).json["items"] == []
 
-            assert await wrong_rows(BODIES, check) == []
+            assert await wrong_answers(BODIES, check) == []
 
     run(go())
 
@@ -308,7 +308,9 @@ def test_a_run_id_that_is_not_safe_is_refused() -> None:
                 reply = await client.post("/runs", body)
                 assert (reply.status, reply.code) == (422, "bad_run_id"), reply.text
 
-            assert await wrong_rows(["last", "../x", "a b", "", "x" * 200, "ü", "-rf"], check) == []
+            assert (
+                await wrong_answers(["last", "../x", "a b", "", "x" * 200, "ü", "-rf"], check) == []
+            )
 
     run(go())
 
@@ -379,7 +381,7 @@ def test_what_is_not_http_is_turned_away() -> None:
                 assert (await client.get("/runs")).status == 200
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     [
                         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
                         b"GET\r\n\r\n",

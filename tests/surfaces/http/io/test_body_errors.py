@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...tables import wrong_answers
 from ..support import run, serving
-from ..tables import wrong_rows
 
 
 def test_what_was_meant_is_named() -> None:
@@ -18,7 +18,7 @@ def test_what_was_meant_is_named() -> None:
                 assert reply.json["hint"] == hint
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     [
                         ("/runs", {"definiton": "x"}, "did you mean 'definition'?"),
                         (

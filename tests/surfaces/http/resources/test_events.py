@@ -18,8 +18,8 @@ from anabranch.surfaces.http.io.request_body import Limits
 from anabranch.surfaces.http.resources import events
 from anabranch.surfaces.http.resources.events import STREAMS
 
+from ...tables import wrong_answers
 from ..support import ASKING, HELLO, Client, gated, looping, run, serving
-from ..tables import wrong_rows
 
 
 class Stream:
@@ -347,7 +347,7 @@ def test_a_last_event_id_that_is_no_number_is_refused() -> None:
                 reply = await client.get(path, headers={"Last-Event-ID": given})
                 assert (reply.status, reply.code) == (400, "parameter")
 
-            assert await wrong_rows(["x", "-1", "1.5", "١", "1" * 30], check) == []
+            assert await wrong_answers(["x", "-1", "1.5", "١", "1" * 30], check) == []
 
     run(go())
 

@@ -6,8 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 
+from ...tables import wrong_answers
 from ..support import ASKING, HELLO, gated, looping, playbook, run, serving, step
-from ..tables import wrong_rows
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
@@ -88,7 +88,7 @@ def test_a_definition_is_never_taken_for_a_path() -> None:
                 assert "root:" not in listed.text
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     ["/etc/passwd", "../secrets.yaml", "examples/hello.yaml", "-"], check
                 )
                 == []
@@ -383,7 +383,7 @@ def test_a_reference_that_leads_nowhere_says_why() -> None:
                 assert words.replace("NAME", name) in reply.text
 
             assert (
-                await wrong_rows(
+                await wrong_answers(
                     [
                         ("anabranch:run:NAME/step/nowhere", 404, "these have one: greet"),
                         ("anabranch:run:nobody/step/greet", 404, "there is no run 'nobody'"),
