@@ -278,7 +278,8 @@ def _begin(request: dict[str, Any], streams: Sequence[int]) -> int:
 def _open_streams() -> None:
     at_once = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False))  # noqa: SIM115
-    out, err = (open(number, "wb", closefd=False) for number in (1, 2))  # noqa: SIM115
+    size = 0 if at_once else -1  # a text that is written at once would still wait in a buffer
+    out, err = (open(number, "wb", size, closefd=False) for number in (1, 2))  # noqa: SIM115
     lines = out.isatty()
     sys.stdout = io.TextIOWrapper(out, line_buffering=lines, write_through=at_once)
     sys.stderr = io.TextIOWrapper(
