@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from anabranch.surfaces.cli.output.render import duration
 from tools.suite import part_process, tested, times, unstable
 from tools.suite.part_process import Options
 from tools.suite.parts import Part, cut, find_files
@@ -43,12 +44,12 @@ def main() -> int:
     finally:
         suite.close()
     report = times.report(suite.ended, suite.took)
-    if given.places or given.fast:
-        print(times.table(report) if given.times else "", end="\n" if given.times else "")
-    else:
+    if given.times:
+        print(times.table(report))
+    if not (given.places or given.fast):
         times.write(report)
-    if verdict.is_green and not (given.places or given.fast):
-        tested.note(tree, suite.counts, suite.took)
+        if verdict.is_green:
+            tested.note(tree, suite.count(verdict), suite.took)
     return 0 if verdict.is_green else 1
 
 
@@ -68,11 +69,15 @@ class Suite:
     def took(self) -> float:
         return time.monotonic() - self._began
 
-    @property
-    def counts(self) -> dict[str, int]:
+    def count(self, verdict: unstable.Verdict) -> dict[str, int]:
+        """How many tests went how; one that passed alone has passed."""
         outcomes = [outcome for one in self.ended for outcome in one.outcomes.values()]
-        names = ("passed", "failed", "skipped")
-        return {name: outcomes.count(name) for name in names}
+        return {
+            "passed": outcomes.count("passed") + len(verdict.unstable),
+            "failed": len(verdict.failed),
+            "skipped": outcomes.count("skipped"),
+            "unstable": len(verdict.unstable),
+        }
 
     def run(self, parts: Sequence[Part]) -> None:
         self._count = len(parts)
@@ -87,14 +92,12 @@ class Suite:
     def judge(self) -> unstable.Verdict:
         """Run once more what may have failed by chance, and say how it went."""
         verdict = unstable.judge(list(self._failures.values()), self._again)
-        counts = self.counts
-        counts["failed"] = len(verdict.failed)
-        counts["passed"] = counts["passed"] + len(verdict.unstable)
         verdict.tell()
         peak = max((one.peak for one in self.ended), default=0)
         used = sum(one.seconds for one in self.ended)
-        print(f"took {_minutes(self.took)}, of the processor {_minutes(used)}; {peak} MiB at most")
-        print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts), flush=True)
+        print(f"took {duration(self.took)}, of the processor {duration(used)}; {peak} MiB at most")
+        told = "{passed} passed, {failed} failed, {skipped} skipped"
+        print(told.format(**self.count(verdict)), flush=True)
         return verdict
 
     def _again(self, test: str) -> Running:
@@ -152,10 +155,6 @@ def _shorten(text: str) -> str:
         return text
     half = FAILURE_CHARACTERS // 2
     return f"{text[:half]}\n[… all of it is in {OUTPUTS.relative_to(ROOT)} …]\n{text[-half:]}"
-
-
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
 if __name__ == "__main__":

@@ -83,16 +83,15 @@ class Runner:
         self._ended = ended
         self._running: dict[int, Running] = {}
         self._by_pid: dict[int, Running] = {}
-        self._orphans: dict[int, Running | None] = {}
+        self._orphans: dict[int, Running] = {}
         self._gone: dict[int, tuple[int, float]] = {}
         self._number = 0
         self._selector = selectors.DefaultSelector()
-        self._woken, waking = socket.socketpair()
+        self._woken, self._waking = socket.socketpair()
         self._woken.setblocking(False)
-        waking.setblocking(False)
-        self._waking = waking
+        self._waking.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._waking.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._woken, selectors.EVENT_READ)
         adopt_orphans()
 
