@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import random
-import tempfile
 from pathlib import Path
 
 from anabranch.surfaces.stories.free_ports import is_free
@@ -37,7 +36,7 @@ def free_port() -> int:
 
 def _claim(port: int) -> bool:
     if not _claims:
-        file = Path(tempfile.gettempdir()) / f"anabranch-test-ports-{os.getuid()}"
+        file = Path("/tmp") / f"anabranch-test-ports-{os.getuid()}"
         _claims.append(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     try:
         fcntl.lockf(_claims[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)

@@ -11,13 +11,12 @@ import argparse
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from anabranch.surfaces.cli.output.render import duration
-from tools.suite import part_process, tested, times, unstable
+from tools.suite import part_process, scratch, tested, times, unstable
 from tools.suite.part_process import Options
 from tools.suite.parts import Part, cut, find_files
 from tools.suite.runner import Failure, Runner, Running
@@ -60,9 +59,9 @@ class Suite:
         self._failures: dict[str, Failure] = {}
         self._count = 0
         self._side_by_side = side_by_side
-        folder = Path(tempfile.mkdtemp(prefix="abt-"))  # short: sockets have their paths in it
-        folder.chmod(0o755)  # a database runs as another user
+        folder = scratch.make()
         os.environ["ANABRANCH_TEST_RUN"] = str(folder)
+        os.environ["LANGUAGE"] = "C"  # argparse looks for no translation then, at each of its words
         self._runner = Runner(folder, options, self._note)
 
     @property
@@ -137,8 +136,8 @@ def _arguments() -> argparse.Namespace:
         "--patient", action="store_true", help="let a test take as long as it takes"
     )
     parser.add_argument("--times", action="store_true", help="print what the files took")
-    parser.add_argument("--processes", type=int, default=2 * (os.cpu_count() or 1), metavar="N",
-                        help="how many run side by side (default: twice the cores)")  # fmt: skip
+    parser.add_argument("--processes", type=int, default=3 * (os.cpu_count() or 1), metavar="N",
+                        help="how many run side by side (default: three a core)")  # fmt: skip
     return parser.parse_args()
 
 

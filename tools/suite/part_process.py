@@ -12,11 +12,13 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 import anabranch
 from tools.suite.parts import Part
@@ -26,6 +28,7 @@ FIRST = (
     "aiohttp.test_utils",
     "anyio.pytest_plugin",
     "hypothesis.strategies",
+    "_hypothesis_pytestplugin",
     "schemathesis.pytest.plugin",
     "yaml",
 )
@@ -48,6 +51,8 @@ def load() -> None:
         if not module.name.startswith(NOT_LOADED):
             with contextlib.suppress(ImportError):
                 import_module(module.name)
+    with warnings.catch_warnings(action="ignore"):  # this is early, and meant to be
+        providers._get_local_constants()  # of all modules, which every process would look through
     assert threading.active_count() == 1, "a fork has only one thread"
     gc.collect()
     gc.freeze()

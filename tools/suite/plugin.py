@@ -18,12 +18,14 @@ from typing import Any, TextIO
 
 import pytest
 
-from tools.suite.process_table import Process, below, processes
+from tools.suite.process_table import Process, living_below
 
 #: No test waits longer than this for anything, nor does its set-up or its end.
 HANG_SECONDS = 120
-#: Children are looked at after tests that took so long, and whenever a file ends: a look takes a
-#: millisecond, more than most tests.
+#: The runner hears at least so often that a part is not silent.
+ALIVE_SECONDS = 10
+#: Children are looked at after tests that took so long, and whenever a file ends: a look takes as
+#: long as a small test.
 LOOK_AFTER_SECONDS = 0.03
 
 
@@ -38,11 +40,13 @@ class PartPlugin:
         self._outcomes: dict[str, str] = {}
         self._texts: dict[str, list[str]] = {}
         self._times = Times()
+        self._told = 0.0
         signal.signal(signal.SIGALRM, _tell_hang)
 
     def _tell(self, **message: Any) -> None:
         self._channel.write(json.dumps(message) + "\n")
         self._channel.flush()
+        self._told = time.monotonic()
 
     # -- how it went -------------------------------------------------------------------------
 
@@ -94,7 +98,8 @@ class PartPlugin:
         yield from self._with_alarm()
 
     def _with_alarm(self) -> Iterator[None]:
-        self._tell(alive=True)
+        if time.monotonic() - self._told > ALIVE_SECONDS:
+            self._tell(alive=True)
         signal.alarm(self._seconds)
         try:
             yield
@@ -108,9 +113,8 @@ def _tell_hang(_number: int, _frame: FrameType | None) -> None:
     )
     sys.stderr.flush()
     faulthandler.dump_traceback(sys.__stderr__ or sys.stderr)
-    table = processes()
-    for pid in sorted(below([os.getpid()], table)):
-        _tell_process(table[pid])
+    for process in sorted(living_below(os.getpid())):
+        _tell_process(process)
     raise Hang(f"it took more than {HANG_SECONDS} s: the stacks stand in what was printed")
 
 
@@ -167,8 +171,7 @@ class Times:
         return used
 
     def _look(self, file: str) -> float:
-        table = processes()
-        living = sum(table[pid].seconds for pid in below([os.getpid()], table))
+        living = sum(process.seconds for process in living_below(os.getpid()))
         waited = resource.getrusage(resource.RUSAGE_CHILDREN)
         now = living + waited.ru_utime + waited.ru_stime
         used, self._children = max(0.0, now - self._children), now

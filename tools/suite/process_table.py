@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -49,16 +48,46 @@ def below(roots: Iterable[int], table: Mapping[int, Process]) -> set[int]:
     return {pid for pid in table if is_below(pid)} - tops
 
 
+def living_below(pid: int) -> list[Process]:
+    """Like `below`, of one process; where the kernel tells children, nobody else is looked at."""
+    if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
+        table = processes()
+        return [table[one] for one in below([pid], table)]
+    found: list[Process] = []
+    waiting = [pid]
+    while waiting:
+        children = _children(waiting.pop())
+        waiting += children
+        found += [process for child in children if (process := _process(child)) is not None]
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it has ended
+        return []
+    return [int(one) for thread in threads for one in _read(pid, f"task/{thread}/children").split()]
+
+
 def _all() -> Iterator[Process]:
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        if name.isdigit() and (line := _read(int(name), "stat")):
-            fields = line.rpartition(b")")[2].split()
-            seconds = sum(map(int, fields[11:15])) / TICKS
-            yield Process(int(name), int(fields[1]), int(fields[19]), fields[0].decode(), seconds)
+        if name.isdigit() and (process := _process(int(name))) is not None:
+            yield process
+
+
+def _process(pid: int) -> Process | None:
+    line = _read(pid, "stat")
+    if not line:
+        return None
+    fields = line.rpartition(b")")[2].split()
+    seconds = sum(map(int, fields[11:15])) / TICKS
+    return Process(pid, int(fields[1]), int(fields[19]), fields[0].decode(), seconds)
 
 
 def _read(pid: int, name: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
+        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
+            return file.readall()
     except OSError:  # it has ended
         return b""
