@@ -79,7 +79,7 @@ def refused(body: bytes) -> str:
 
 def filled(unit: bytes, begin: bytes = b"[", end: bytes = b"]") -> bytes:
     count = (BODY_BYTES - 2) // (len(unit) + 1)
-    return begin + b",".join([unit] * count) + end
+    return begin + ((unit + b",") * count)[:-1] + end
 
 
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
