@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -102,10 +103,9 @@ class ApiCaller:
     def _opened(self, connector: dict[str, Any], own: dict[str, Any]) -> aiohttp.ClientSession:
         import aiohttp
 
-        tls = ssl.create_default_context()
-        tls.minimum_version = ssl.TLSVersion.TLSv1_2
+        limit = self._options.connections
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._options.connections, ssl=tls, **connector),
+            connector=aiohttp.TCPConnector(limit=limit, ssl=_tls(), **connector),
             cookie_jar=aiohttp.DummyCookieJar(),  # calls share connections, never state
             headers={"User-Agent": "anabranch"},
             timeout=aiohttp.ClientTimeout(total=None),  # the caller's timeout covers redirects too
@@ -148,6 +148,14 @@ class ApiCaller:
                 raise CallFailed(f"the answer is larger than {self._options.body_bytes:,} bytes")
             parts.append(part)
         return b"".join(parts)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Once: to read the certificates of the system takes longer than a call."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 def _onward(response: aiohttp.ClientResponse, url: URL) -> URL | None:
