@@ -9,6 +9,7 @@ for them; links to folders are not followed.
 from __future__ import annotations
 
 import os
+import time
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -34,6 +35,9 @@ from anabranch.work.loops.collections.port import (
 )
 
 _CACHED = 4  # folders
+#: Clocks of file systems go in steps, some of two seconds: what changes within one of them leaves
+#: the time of its folder as it was.
+_SETTLED_NS = 3_000_000_000
 Parts = tuple[str, ...]
 
 
@@ -105,18 +109,23 @@ class Listings(WalkedInThreads):
     def _entries(self, folder: str) -> list[tuple[str, bool]]:
         """Names and whether they are folders, sorted; kept, because a large folder is cut often."""
         try:
-            key = (folder, os.stat(folder).st_mtime_ns)
+            now, changed_at = time.time_ns(), os.stat(folder).st_mtime_ns
+            key = (folder, changed_at)
             known = self._folders.get(key)
             if known is None:
                 with os.scandir(folder) as entries:
                     known = sorted((e.name, e.is_dir(follow_symlinks=False)) for e in entries)
-                self._folders[key] = known
-                while len(self._folders) > _CACHED:
-                    self._folders.popitem(last=False)
+                if changed_at < now - _SETTLED_NS:
+                    self._keep(key, known)
         except OSError as error:
             reason = error.strerror or error
             raise CollectionError(f"{folder} cannot be listed: {reason}", retryable=True) from None
         return known
+
+    def _keep(self, key: tuple[str, int], entries: list[tuple[str, bool]]) -> None:
+        self._folders[key] = entries
+        while len(self._folders) > _CACHED:
+            self._folders.popitem(last=False)
 
 
 def _matches(name: str, pattern: str) -> bool:
