@@ -22,6 +22,7 @@ from anabranch.parts import Parts
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.http.app import make_application
+from anabranch.surfaces.ui.context import UI
 from anabranch.surfaces.ui.routes import mount
 from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
@@ -138,6 +139,7 @@ class Server:
         self.parts = Parts(self.store, settings, tools, self._participants)
         await self.parts.engine.open()
         app = make_application(self.parts, settings, mounts=(mount,))
+        self.ui = app[UI]
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=self._shutdown_seconds)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.request import urlopen
 
 import pytest
+from msgspec import structs
 
 from anabranch.errors import StoreError
+from anabranch.kernel.events import TokenFinished
+from anabranch.operations.read.paths_taken import Paths
 from anabranch.operations.runs.verbs import decision
+from anabranch.store.damage import events_of
 from anabranch.store.outages import AWAY
 from anabranch.surfaces.ui import live
 from anabranch.surfaces.ui.pages.runs import counters
@@ -46,12 +50,53 @@ def test_a_stream_tells_everything_first_and_then_only_what_changed(server: Serv
         told = next(news for kind, news in said if kind == "run" and "fill" in news["steps"])
         assert told["steps"]["dig"] == ["done", 1, 0]
         assert told["steps"]["fill"][2] == 1  # a token is there
+        while not told["moves"]:
+            _, told = next(said)
         assert told["moves"] == [["dig", "fill", "ok", 1]]  # and this is the way it came
         server.steps.open("s2")
         rest = list(said)  # the stream ends with the run
     last = [news for kind, news in rest if kind == "run"][-1]
     assert (last["status"], list(last["steps"])) == ("completed", ["fill"])
     assert rest[-1] == ("end", {})
+
+
+class Ear:
+    """Listens twice; in between the log is written, which the state has been ahead of."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self._write = write
+        self.heard: list[Any] = []
+
+    @property
+    def going(self) -> bool:
+        return len(self.heard) < 2
+
+    async def say(self, event: str, data: Any) -> None:
+        if event == "run":
+            self.heard.append(data)
+
+    async def wait(self) -> bool:
+        self._write()
+        return True
+
+
+def test_a_way_that_is_recorded_after_its_state_was_told_is_told_too(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.steps.open("w1")
+    run = server.start(TWO_STEPS, {"first": "w1", "second": "w2"})
+    assert eventually(lambda: "fill" in str(server.parts.engine.state(run).tokens))
+    assert eventually(lambda: server.ui.head(run).seq == server.parts.engine.state(run).seq)
+    events = [one for record in server.store.read(run) for one in events_of(run, record)]
+    written = next(n for n, one in enumerate(events) if isinstance(one, TokenFinished))
+    watch = live.Watch(server.ui, run, "", "", {}, Paths(), 0)
+    watch.see(1, events[:written])
+    watch.moves()
+    behind = structs.replace(server.ui.head(run), seq=written)
+    monkeypatch.setattr(type(server.ui), "head", lambda _ui, _run: behind)
+    ear = Ear(lambda: watch.see(written + 1, events[written:]))
+    server.call(live._tell_of_run(watch, cast(live.Stream, ear)))
+    assert [told["moves"] for told in ear.heard] == [[], [["dig", "fill", "ok", 1]]]
 
 
 def test_a_finished_run_is_told_once(server: Server) -> None:

@@ -109,6 +109,17 @@ def test_the_keyboard_opens_a_step_and_gets_its_place_back(page: Any, server: Se
         becomes(page, f"document.activeElement === document.querySelector('{place}')")
 
 
+def test_a_step_that_is_opened_at_once_after_another_stays(page: Any, server: Server) -> None:
+    """That the first was closed is told late on a busy machine."""
+    run = server.run(FAILING)
+    page.goto(f"/runs/{run}")
+    page.locator("#steps tr[data-step=match] a").click()
+    page.locator(OPEN).wait_for()
+    page.evaluate("document.getElementById('drawer').dispatchEvent(new Event('close'))")
+    assert page.locator(OPEN).inner_text() == "match failed"
+    assert page.url.endswith("/steps/match")
+
+
 def test_bars_and_rows_of_the_timeline_open_their_step(page: Any, server: Server) -> None:
     run = server.run(FAILING)
     page.goto(f"/runs/{run}/timeline")

@@ -138,7 +138,6 @@ async def _listened(request: web.Request, heard: Heard, talk: Talk) -> web.Strea
         raise web.HTTPServiceUnavailable(text="too many pages are open")
     headers = {**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
     response = web.StreamResponse(headers=headers)
-    await response.prepare(request)
     stream = Stream(ui, response)
 
     def listener(published: DurableEvents) -> None:
@@ -154,6 +153,7 @@ async def _listened(request: web.Request, heard: Heard, talk: Talk) -> web.Strea
     unlisten_elsewhere = engine.listen_elsewhere(listener_elsewhere, heard.run)
     ui.streams.add(stream.news)
     try:
+        await response.prepare(request)  # from now on the page says that it is live
         await stream.tell(talk)
     finally:
         ui.streams.discard(stream.news)
@@ -243,9 +243,9 @@ class Watch(msgspec.Struct):
             self.paths.see(event)
             self.seq += 1
 
-    async def catch_up(self) -> None:
+    async def catch_up(self, head: Head) -> None:
         """See what is in the log and was not heard of."""
-        if self.behind:
+        if self.behind or head.seq > self.seq:
             self.behind, after = False, self.seq
             try:
                 found = await self.ui.look(lambda by: by.store.read(self.run, after))
@@ -279,11 +279,12 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
     ui = watch.ui
     while stream.going:
         begun = time.perf_counter()
-        await watch.catch_up()
         head = ui.head(watch.run)
+        await watch.catch_up(head)
         state, net = ui.state(head), ui.net(head)
         moving = run_facts.moving_of(state)
-        if watch.before is None or moving.seq != watch.before.seq:
+        # The state goes ahead of its log: the ways that it took may be heard of after it was told.
+        if watch.before is None or moving.seq != watch.before.seq or watch.paths.taken:
             told = run_facts.changes(moving, watch.before) | {"moves": watch.moves()}
             await stream.say("run", told)
             watch.before = moving
@@ -291,12 +292,14 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
             if watch.parts.get(name) != text:
                 watch.parts[name] = text
                 await stream.say("part", {"name": name, "html": text})
-        if moving.finished:
+        if moving.finished and watch.seq >= moving.seq:
             await stream.say("end", {})
             return
         # What is costly to tell is told less often.
         await asyncio.sleep(max(REST_SECONDS, 10 * (time.perf_counter() - begun)))
-        while not await stream.wait() and not state.loops and watch.ui.clusters is None:
+        while not (
+            moving.finished or await stream.wait() or state.loops or watch.ui.clusters is not None
+        ):
             pass  # estimates of loops change by time alone, as where a job is on a cluster
 
 

@@ -29,7 +29,9 @@ class Drawer {
     this.stopLogs = () => {};
     this.back = "";
     dialog.querySelector("#drawer-close").addEventListener("click", () => dialog.close());
-    dialog.addEventListener("close", () => this.closed());
+    dialog.addEventListener("close", () => {
+      if (!dialog.open) this.closed(); // it is told late: the next step may be shown by now
+    });
     dialog.addEventListener("click", (event) => {
       if (event.target === dialog) dialog.close(); // beside it
     });
@@ -47,6 +49,7 @@ class Drawer {
       return;
     }
     const text = await answer.text();
+    if (!this.dialog.open) this.closed();
     const parsed = new DOMParser().parseFromString(text, "text/html");
     const place = document.createElement("div");
     place.className = "drawer-cards";
