@@ -45,6 +45,7 @@ def database() -> Iterator[tuple[str, Path]]:
         yield quote(str(server.folder), safe=""), server.programs
 
 
+@pytest.mark.soak
 def test_every_command_of_the_page_says_what_is_written_under_it(
     tmp_path: Path, database: tuple[str, Path]
 ) -> None:

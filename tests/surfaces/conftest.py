@@ -12,7 +12,12 @@ import elsewhere
 FOLDERS = ("http", "ui")
 HERE, ELSEWHERE = "here", "elsewhere"
 #: What a server must do for every run, whoever owns it; these files are quick.
-TWICE = ("test_runs.py", "test_webhooks.py", "test_bulk.py", "test_live.py")
+TWICE = (
+    "http/resources/test_runs.py",
+    "http/resources/test_webhooks.py",
+    "http/resources/test_bulk.py",
+    "ui/test_live.py",
+)
 _FILE = "it looks at the file of the store"
 _ENGINE = "it looks into the engine that carries the run out"
 _WORKERS = "it asks for jobs of runs that another server owns"
@@ -45,7 +50,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     if elsewhere.ALWAYS:
         metafunc.parametrize("where", [ELSEWHERE], indirect=True, scope="module")
-    elif file.name in TWICE:
+    elif str(file).endswith(TWICE):
         metafunc.parametrize("where", [HERE, ELSEWHERE], indirect=True, scope="module")
 
 

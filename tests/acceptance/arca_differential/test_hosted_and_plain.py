@@ -70,6 +70,7 @@ def played_alike(market: Market, plain: Plain, seeds: range) -> list[bool]:
     return found
 
 
+@pytest.mark.soak
 def test_the_cases_reach_every_way_a_run_a_step_and_a_request_can_end() -> None:
     runs: Counter[str] = Counter()
     steps: Counter[str] = Counter()

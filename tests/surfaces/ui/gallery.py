@@ -353,6 +353,10 @@ ALIKE = {
     *("arca-waiting", "arca-waiting-joins", "barrier-joins", "loop-failed-items", "loop-step"),
     *("loop-open", "overview-hour", "runs", "runs-none", "definitions", "definitions-none"),
     *("definitions-form", "participants", "cluster-none", "login", "error-no-run", "error-search"),
+    *("run-failed-events", "run-failed-definition", "step-done", "run-paused", "run-signal"),
+    *("run-queued-by-limit", "xrc-done", "xrc-asleep", "step-rule", "arca-run", "arca-rounds"),
+    *("arca-judged", "loop", "runs-ticked", "definitions-problems", "definitions-form-wrong"),
+    *("definitions-template", "participants-looked-at", "error-no-page", "keys"),
     *("empty-runs", "empty-approvals", "empty-schedules", "empty-triggers", "empty-participants"),
     *("empty-credentials", "empty-workers", "empty-pools"),
 }

@@ -180,6 +180,7 @@ def fill(server: Server, count: int) -> None:
         server.store.commit(Batch(commits=commits))
 
 
+@pytest.mark.soak
 def test_large_pages_are_there_quickly_in_the_browser_too(
     new_page: Any, server: Server, items: str, steps: str
 ) -> None:

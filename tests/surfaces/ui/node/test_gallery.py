@@ -102,7 +102,8 @@ PAGES = {
 #: Those whose parts other pages show as well, in the same template.
 ALIKE = {
     *("node-order-dispatched", "node-order-released", "node-provider", "node-inbox-empty"),
-    *("node-runs-empty", "node-templates-none", "node-run-failed"),
+    *("node-runs-empty", "node-templates-none", "node-run-failed", "node-order-disputed"),
+    *("node-deliveries", "node-peers", "node-offers", "node-template", "node-error"),
 }
 
 
