@@ -28,7 +28,7 @@ from hangs import HANG_SECONDS
 
 from .log import Story, read_story
 
-CLIENTS = int(os.environ.get("ANABRANCH_CROWD_CLIENTS", "45"))
+CLIENTS = int(os.environ.get("ANABRANCH_CROWD_CLIENTS", "24"))
 SECONDS = float(os.environ.get("ANABRANCH_CROWD_SECONDS", "0"))
 WORKERS = 3
 SERVER_KILLS, WORKER_KILLS = 2, 2  # at least

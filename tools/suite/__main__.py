@@ -24,6 +24,9 @@ from tools.suite.runner import Failure, Runner, Running
 ROOT = Path(__file__).parent.parent.parent
 OUTPUTS = ROOT / "build" / "failed"
 FAILURE_CHARACTERS = 6_000  # of one, on the screen
+#: For all processes of a run. No test reaches out, so none needs the certificates of the system,
+#: which aiohttp reads for a tenth of a second; argparse looks for no translation of its words.
+ENVIRONMENT = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull, "LANGUAGE": "C"}
 
 
 def main() -> int:
@@ -31,6 +34,7 @@ def main() -> int:
     os.chdir(ROOT)
     tree = tested.clean_tree()
     files = _chosen(given.places)
+    os.environ.update(ENVIRONMENT)
     part_process.load()
     options = Options(fast=given.fast, patient=given.patient)
     suite = Suite(options, given.processes)
@@ -61,7 +65,6 @@ class Suite:
         self._side_by_side = side_by_side
         folder = scratch.make()
         os.environ["ANABRANCH_TEST_RUN"] = str(folder)
-        os.environ["LANGUAGE"] = "C"  # argparse looks for no translation then, at each of its words
         self._runner = Runner(folder, options, self._note)
 
     @property

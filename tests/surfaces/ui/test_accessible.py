@@ -18,7 +18,10 @@ PAGES = (
     *("loop", "approvals", "pools", "many", "empty", "error", "overview"),
 )
 #: Those whose controls other pages have as well, in the same template.
-ALIKE = {"failed", "sleeping", "events", "definition", "step failed", "empty", "error"}
+ALIKE = {
+    *("failed", "sleeping", "events", "definition", "step failed", "empty", "error", "joined"),
+    *("data", "pools", "many"),
+}
 
 
 #: A step that no worker does.
