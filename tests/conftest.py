@@ -18,6 +18,8 @@ from seeds import FIRST
 # Nothing here calls anyone who needs an authority of the system, and every process that loads an
 # HTTP client would read all of them, which takes a fifth of its start.
 os.environ.setdefault("SSL_CERT_FILE", os.devnull)
+# argparse looks into many folders for a translation of each of its words, unless there can be none.
+os.environ["LANGUAGE"] = "C"
 
 # What must be quick is a benchmark: a busy machine may take any time for one example, also to make
 # it up. As with other random cases, `make test` takes the same ones every time.

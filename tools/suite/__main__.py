@@ -24,9 +24,6 @@ from tools.suite.runner import Failure, Runner, Running
 ROOT = Path(__file__).parent.parent.parent
 OUTPUTS = ROOT / "build" / "failed"
 FAILURE_CHARACTERS = 6_000  # of one, on the screen
-#: For all processes of a run. No test reaches out, so none needs the certificates of the system,
-#: which aiohttp reads for a tenth of a second; argparse looks for no translation of its words.
-ENVIRONMENT = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull, "LANGUAGE": "C"}
 
 
 def main() -> int:
@@ -34,7 +31,6 @@ def main() -> int:
     os.chdir(ROOT)
     tree = tested.clean_tree()
     files = _chosen(given.places)
-    os.environ.update(ENVIRONMENT)
     part_process.load()
     options = Options(fast=given.fast, patient=given.patient)
     suite = Suite(options, given.processes)
@@ -139,8 +135,8 @@ def _arguments() -> argparse.Namespace:
         "--patient", action="store_true", help="let a test take as long as it takes"
     )
     parser.add_argument("--times", action="store_true", help="print what the files took")
-    parser.add_argument("--processes", type=int, default=3 * (os.cpu_count() or 1), metavar="N",
-                        help="how many run side by side (default: three a core)")  # fmt: skip
+    parser.add_argument("--processes", type=int, default=2 * (os.cpu_count() or 1), metavar="N",
+                        help="how many run side by side (default: two a core)")  # fmt: skip
     return parser.parse_args()
 
 

@@ -40,7 +40,7 @@ new MutationObserver(list => {
   for (const one of list) window.touched += Math.max(1, one.addedNodes.length);
 }).observe(document, {subtree: true, childList: true, attributes: true, characterData: true});"""
 PER_STEP = 20  # nodes that a step may cost from its beginning to its end
-STEPS = 250 if SHARE < 1 else 500  # of the graph that moves
+STEPS = 150 if SHARE < 1 else 500  # of the graph that moves
 
 
 def touched(page: Any) -> int:
