@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from tools.suite.kinds import KINDS, kind_of
 
-#: A process takes half a second for itself, and shares what is dear (a browser, a database) among
-#: its files. Folders with a cluster are one part: there is one of each at a time.
+#: A process takes a tenth of a second for itself, and shares what is dear (a browser, a database)
+#: among its files. Folders with a cluster are one part: there is one of each at a time.
 FILES = {"pure": 6, "processes": 5, "browser": 9, "docs": 3, "store": 5}
 
 

@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from aiohttp import web
 
 import elsewhere
@@ -46,6 +47,12 @@ def chromium() -> str | None:
         else ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome"]
     )
     return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def chosen(names: Iterable[str], alike: set[str]) -> list[Any]:
+    """All of them as cases; those that are like others are for `make soak` and for pictures."""
+    rare = () if PICTURES else (pytest.mark.soak,)
+    return [pytest.param(name, marks=rare if name in alike else ()) for name in names]
 
 
 def picture(page: Any, name: str, *, whole: bool = True) -> None:

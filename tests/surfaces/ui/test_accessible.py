@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .scenes import FAILING, is_live, sleeping
-from .support import ASKED, LOOP, OPINIONS, RULES, TWO_STEPS, Server, becomes
+from .support import ASKED, LOOP, OPINIONS, RULES, TWO_STEPS, Server, becomes, chosen
 
 PAGES = (
     *("runs", "run", "failed", "sleeping", "joined", "timeline", "events", "data", "definition"),
@@ -248,10 +248,7 @@ def still(context: Any) -> Any:
     return page
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=pytest.mark.soak if one in ALIKE else ()) for one in PAGES],
-)
+@pytest.mark.parametrize("name", chosen(PAGES, ALIKE))
 def test_the_tab_key_reaches_every_control_and_shows_where_it_is(
     still: Any, addresses: dict[str, str], name: str
 ) -> None:

@@ -12,7 +12,7 @@ from anabranch.kernel import stimuli as s
 
 from .plain import PlainPage, read
 from .scenes import FAILING, confirm
-from .support import ASKED, LOOP, NASTY, OPINIONS, RULES, Server, eventually
+from .support import ASKED, LOOP, NASTY, OPINIONS, RULES, Server, chosen, eventually
 
 SCARY = f"""
 apiVersion: noetl.io/v2
@@ -108,10 +108,7 @@ def test_nothing_that_is_shown_becomes_markup(plain: PlainPage, runs: dict[str, 
     assert shown >= 20  # it is there to be read
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=[pytest.mark.soak] * (one in SEEN_THERE)) for one in DRAWN],
-)
+@pytest.mark.parametrize("name", chosen(DRAWN, SEEN_THERE))
 def test_nothing_that_a_script_draws_becomes_markup(
     page: Any, runs: dict[str, str], name: str
 ) -> None:

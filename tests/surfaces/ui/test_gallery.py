@@ -7,7 +7,7 @@ With `make pictures` they are kept in `test-artifacts/ui/gallery`, for people wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ..cli.server_in_thread import served
 from . import gallery, test_pools
 from .parties import Market, market
 from .plain import PlainPage
-from .support import PICTURES, TWO_FRAMES, Server, picture
+from .support import TWO_FRAMES, Server, chosen, picture
 from .test_accessible import CONTRAST, STRUCTURE
 from .test_guard import Locked
 from .test_pages import NAMELESS, OUTSIDE, OVERLAPS
@@ -111,12 +111,6 @@ def test_below_400_pixels_no_style_begins() -> None:
     ]
     assert len(widths) > 5
     assert [one for one in widths if one[1] <= 400] == []
-
-
-def chosen(names: Iterable[str], alike: set[str]) -> list[Any]:
-    """All of them as cases; those that are like others are for `make soak` and for pictures."""
-    rare = () if PICTURES else (pytest.mark.soak,)
-    return [pytest.param(name, marks=rare if name in alike else ()) for name in names]
 
 
 @contextmanager

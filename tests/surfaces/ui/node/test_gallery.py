@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ..test_gallery import asks_only, chosen, look
+from ..support import chosen
+from ..test_gallery import asks_only, look
 from . import scenes
 from .conftest import OpenPage, Visit
 from .fake_arca import FakeArca
