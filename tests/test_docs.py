@@ -106,7 +106,8 @@ def test_messages_say_who_acts() -> None:
     vague = {
         str(module.relative_to(source)): found
         for module in source.rglob("*.py")
-        if (found := {text for text in texts(module) if VAGUE.search(text)})
+        if VAGUE.search(module.read_text(encoding="utf-8"))  # to parse all of them takes seconds
+        and (found := {text for text in texts(module) if VAGUE.search(text)})
     }
     assert vague == RECORDED
 

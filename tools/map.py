@@ -43,10 +43,13 @@ class Room(NamedTuple):
 
 def rooms(below: str = "", depth: int = DEPTH) -> list[Room]:
     """The packages below this one, in the order of the layers; "" is the whole."""
-    folders = sorted((one.parent for one in (SOURCE / below).rglob("__init__.py")), key=_place)
-    names = {folder: str(folder.relative_to(SOURCE / below)) for folder in folders}
-    shown = [one for one in folders if one == SOURCE / below or names[one].count("/") < depth]
-    return [_room(one, [other for other in shown if one in other.parents]) for one in shown]
+    root = SOURCE / below
+    folders = sorted((one.parent for one in root.rglob("__init__.py")), key=_place)
+    names = {folder: str(folder.relative_to(root)) for folder in folders}
+    shown = {one: list[Path]() for one in folders if one == root or names[one].count("/") < depth}
+    for file in root.rglob("*.py"):
+        shown[next(one for one in file.parents if one in shown)].append(file)
+    return [_room(folder, files) for folder, files in shown.items()]
 
 
 def _place(folder: Path) -> tuple[int, str]:
@@ -56,10 +59,7 @@ def _place(folder: Path) -> tuple[int, str]:
     return first, name
 
 
-def _room(folder: Path, apart: list[Path]) -> Room:
-    files = [
-        file for file in folder.rglob("*.py") if not any(other in file.parents for other in apart)
-    ]
+def _room(folder: Path, files: list[Path]) -> Room:
     lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
     modules = sum(file.name != "__init__.py" for file in files)
     name = folder.relative_to(SOURCE.parent).as_posix()

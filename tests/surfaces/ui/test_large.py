@@ -123,6 +123,7 @@ def test_the_pages_of_a_net_of_500_steps_come(server: Server, steps: str) -> Non
     assert max(took.values()) < 3.0, took  # of processor time
 
 
+@pytest.mark.soak
 def test_the_list_of_10_000_runs_comes_within_a_second(
     new_page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
