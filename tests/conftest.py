@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from anabranch.surfaces.cli import stop_signals
 from postgres_server import shared_postgres
-from seeds import FIRST
+from seeds import FIRST, SHARE
 
 # Nothing here calls anyone who needs an authority of the system, and every process that loads an
 # HTTP client would read all of them, which takes a fifth of its start.
@@ -27,6 +27,7 @@ settings.register_profile(
     "anabranch",
     deadline=None,
     derandomize=not FIRST,
+    max_examples=100 if SHARE >= 1 else 50,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("anabranch")

@@ -157,6 +157,7 @@ def pair(tmp_path: Path, quick_python: Path, request: pytest.FixtureRequest) -> 
                 node.kill()
 
 
+@pytest.mark.soak  # the test with the kills has the same order done
 def test_an_order_is_done_by_a_role_in_a_process_of_its_own(pair: Pair) -> None:
     pair.order("one")
     result = pair.result("one")

@@ -103,6 +103,7 @@ class Killer:
 
 
 @pytest.mark.slow
+@pytest.mark.soak  # the crowd at servers of a cluster, and kills without a crowd, stay in the suite
 def test_server_and_workers_killed_under_load_lose_nothing_and_double_nothing(
     tmp_path: Path,
 ) -> None:

@@ -1,8 +1,9 @@
 """`anabranch story`: the two stories and all their variants with real processes, killed at arrows,
 interrupted, and left running. Every one ends with its laws, and leaves no process behind.
 
-The suite plays each story once; `make soak` plays all variants, which `tests/surfaces/stories` has
-in one process each, as it has some of the kills, and kills at every place.
+The suite plays story 006 with one provider; `make soak` plays both stories as a whole and all
+variants, which `tests/surfaces/stories` has in one process each, as it has some of the kills, and
+kills at every place.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ def require_whole_009(verdict: dict[str, Any]) -> None:
     assert not {"held", "hold"} & arrows, "nothing is paid for"
 
 
+@pytest.mark.soak
 def test_story_009_carries_out_five_orders(tmp_path: Path, quick_python: Path) -> None:
     verdict = played(tmp_path / "009", "009", python=quick_python)
     assert len(verdict["runs"]) == 1

@@ -358,7 +358,8 @@ ALIKE = {
     *("arca-judged", "loop", "runs-ticked", "definitions-problems", "definitions-form-wrong"),
     *("definitions-template", "participants-looked-at", "error-no-page", "keys"),
     *("empty-runs", "empty-approvals", "empty-schedules", "empty-triggers", "empty-participants"),
-    *("empty-credentials", "empty-workers", "empty-pools"),
+    *("empty-credentials", "empty-workers", "empty-pools", "empty-definitions", "empty-sessions"),
+    *("timeline-folded", "arca-joins", "xrc-half-joined", "run-at-work", "runs-filtered", "pools"),
 }
 
 #: Pages of a server that has nothing yet.

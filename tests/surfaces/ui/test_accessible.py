@@ -20,7 +20,7 @@ PAGES = (
 #: Those whose controls other pages have as well, in the same template.
 ALIKE = {
     *("failed", "sleeping", "events", "definition", "step failed", "empty", "error", "joined"),
-    *("data", "pools", "many"),
+    *("data", "pools", "many", "step", "timeline"),
 }
 
 

@@ -130,9 +130,8 @@ PROVIDER = (
 PAGES = [*(("buyer", one) for one in BUYER), *(("provider", one) for one in PROVIDER)]
 #: Those with the most words of others; `test_gallery.py` visits the rest.
 VISITED = {
-    *(("buyer", one) for one in ("{first}", "/catalog?show=all", "/orders/{awaiting}")),
-    *(("buyer", one) for one in ("/templates/odd", "/ledger", "/deliveries/{sent}")),
-    *(("provider", one) for one in ("/inbox", "/modules/broken", "/notifications")),
+    *(("buyer", one) for one in ("{first}", "/catalog?show=all", "/templates/odd")),
+    ("provider", "/inbox"),
 }
 HOSTILE, NAMED = quote(NASTY, safe=""), quote(NASTY.replace("{{7*7}}", ""), safe="")
 #: No address has braces.
@@ -240,11 +239,11 @@ STILL = "window.setInterval = () => 0;"
 @pytest.mark.parametrize(
     ("name", "address"),
     [
-        ("provider", "/offers"),
+        pytest.param("provider", "/offers", marks=pytest.mark.soak),
         ("provider", "/inbox"),
-        ("provider", "/modules"),
+        pytest.param("provider", "/modules", marks=pytest.mark.soak),
         ("buyer", "/runs/run:1"),
-        ("buyer", "/catalog"),
+        pytest.param("buyer", "/catalog", marks=pytest.mark.soak),
         ("buyer", "/templates/odd"),
     ],
 )
