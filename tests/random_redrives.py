@@ -29,10 +29,12 @@ class RandomRedrive:
 
     seed: int
     dice: Random = field(init=False)
+    items_dice: Random = field(init=False)
     steps: dict[str, Fields] = field(default_factory=dict)
     loops: dict[str, int] = field(default_factory=dict)  # step → how many items
     decisions: set[str] = field(default_factory=set)
     writes: dict[str, str] = field(default_factory=dict)  # step → the key it writes
+    items_write: set[str] = field(default_factory=set)  # loops whose items write
     depends: dict[str, set[str]] = field(default_factory=dict)  # step → those it depends on
     broken: set[str] = field(default_factory=set)  # steps, and items as `step/index`
     on_failure: str = "fail"
@@ -41,10 +43,12 @@ class RandomRedrive:
 
     def __post_init__(self) -> None:
         self.dice = Random(f"redrive {self.seed}")
+        self.items_dice = Random(f"items {self.seed}")
         self.size = self.dice.choice((3, 5, 7, 9, 12))
         self._block([], 0)
         for name in self.decisions:
-            self.depends[name].update(self.writes)  # whoever decides is shown the context
+            # Whoever decides is shown the context.
+            self.depends[name].update(self.writes, self.items_write)
         self._break()
         self.on_failure = self.dice.choice(("fail", "handled", "partial"))
 
@@ -202,10 +206,25 @@ class RandomRedrive:
             params["item"] = "{{ iter.x }}"
         task: Fields = {"name": "t", "kind": "http", "url": "https://example.org"}
         step["tool"] = [{**task, "params": params}]
+        if name in self.loops and self.items_dice.random() < 0.6:
+            step["spec"]["fanout"]["reducers"] = {f"shared_{name}": "append"}
+            step["tool"][0] |= self._writes_of_items(name)
+            self.items_write.add(name)
         if self._chance(0.5):
             self.writes[name] = f"k{name}"
             step["set_ctx"] = {f"k{name}": f"{{{{ steps.{name} }}}}"}
         return name
+
+    def _writes_of_items(self, name: str) -> Fields:
+        """Writes of which the last counts, or their order does."""
+        item = "{{ iter.x }}"
+        appended = {"reduce": "append", "value": item}
+        ways: tuple[Fields, ...] = (
+            {"set_ctx": {f"last_{name}": item, f"seen_{name}": appended}},
+            {"set_shared": {f"shared_{name}": item}},
+            {"set_ctx": {f"last_{name}": item}, "set_shared": {f"shared_{name}": item}},
+        )
+        return self.items_dice.choice(ways)
 
     def _params(self, name: str, before: list[str]) -> Fields:
         params: Fields = {"base": "{{ workload.base }}", "n": "{{ args.n | default('none') }}"}

@@ -25,6 +25,7 @@ class Text:
     definition: dict[str, Any]
     brittle: list[str]
     decisions: list[str]
+    flaky: list[str] = field(default_factory=list)  # loops in order whose items may be tried again
 
     def source(self, shard_size: Any = None) -> str:
         """The text, with loops cut like that."""
@@ -48,6 +49,7 @@ class Writer:
     steps: list[dict[str, Any]] = field(default_factory=list)
     brittle: list[str] = field(default_factory=list)
     decisions: list[str] = field(default_factory=list)
+    flaky: list[str] = field(default_factory=list)
     #: Expressions that give a list of numbers wherever they are read from here on.
     lists: list[str] = field(default_factory=lambda: ["workload.rows"])
 
@@ -63,7 +65,7 @@ class Writer:
             "workload": {"rows": list(range(size)), "pad": "x" * self.dice.choice((0, 5, 900))},
             "workflow": self.steps,
         }
-        return Text(definition, self.brittle, self.decisions)
+        return Text(definition, self.brittle, self.decisions, self.flaky)
 
     # -- sections, one after the other -------------------------------------------------------
 
@@ -76,6 +78,7 @@ class Writer:
                 self._context,
                 self._guarded,
                 self._ordered_loop,
+                self._tried_again,
                 self._parallel_loop,
                 self._fork,
                 self._asks,
@@ -168,6 +171,31 @@ class Writer:
             }
         )
         self.lists.append(f"{name}.results")
+
+    def _tried_again(self) -> None:
+        """A loop in order: each item adds to what those before it came to."""
+        key = f"b{len(self.steps)}"
+        retried = self.dice.choice(({"fanout": {"max_job_retries": 2}}, {"retry": {"attempts": 3}}))
+        balance = f"{{{{ (ctx.{key} | default(100)) * 2 % 1009 + iter.row }}}}"
+        name = self._add(
+            {
+                "spec": retried,
+                "loop": {"in": f"{{{{ {self._list()}[:9] }}}}", "iterator": "row"},
+                "tool": [
+                    {
+                        "name": "t",
+                        "kind": "call",
+                        "rows": ["{{ iter.row }}"],
+                        "set_ctx": {
+                            key: balance,
+                            f"{key}_seen": {"reduce": "append", "value": "{{ iter.row }}"},
+                        },
+                    }
+                ],
+            }
+        )
+        self.flaky.append(name)
+        self.lists.append(f"ctx.{key}_seen")
 
     def _parallel_loop(self) -> None:
         name = self._add(

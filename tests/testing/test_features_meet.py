@@ -3,6 +3,7 @@ no crash, nothing done twice. Texts are random (`features.py`), each seed is a t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -33,11 +34,27 @@ def answer(task: Task) -> Any:
     return ok({"rows": [row + 7 for row in rows], "count": len(rows)})
 
 
+def failing_now_and_then(dice: Random) -> Callable[[Task], Any]:
+    """The same work, of which some fails at its first try."""
+    seen: set[str] = set()
+
+    def tried(task: Task) -> Any:
+        if task.key not in seen and dice.random() < 0.3:
+            seen.add(task.key)
+            return error("call", "once more", retryable=True)
+        seen.add(task.key)
+        return answer(task)
+
+    return tried
+
+
 def stage_for(text: Text, shard_size: Any, inline_bytes: int, **scripts: Any) -> DyingTheatre:
     """A play of one text, run in one of many ways."""
     net = compiled(text.source(shard_size), tools=["call"])
     kind = type("Stage", (DyingTheatre,), {"inline_bytes_max": inline_bytes})
+    fails = scripts.get("fails", lambda: answer)
     script = {**dict.fromkeys(text.brittle, answer), **scripts.get("script", {})}
+    script |= {f"{name}/t": fails() for name in text.flaky}
     decisions = dict.fromkeys(text.decisions, scripts.get("verdict") or ok("yes"))
     decisions |= scripts.get("decisions", {})
     made: DyingTheatre = kind(
@@ -90,6 +107,8 @@ def test_size_and_shards_and_a_crash_and_a_redrive_change_nothing(number: int) -
         wanted = outcome(*played(text, shard_size=1))
         assert wanted["status"] == "completed", (seed, wanted["problem"])
         size_and_shards_and_a_crash_change_nothing(text, seed, wanted)
+        if text.flaky:
+            items_that_are_tried_again_change_nothing(text, seed, wanted)
         if text.brittle:
             a_redrive_comes_to_what_a_run_without_the_failure_comes_to(text, seed, wanted)
 
@@ -103,6 +122,13 @@ def size_and_shards_and_a_crash_change_nothing(text: Text, seed: int, wanted: An
     place = dice.choice((BEFORE, AFTER, AMID))
     died = played(text, inline_bytes=limit, shard_size=size, dies_at=dies_at, place=place)
     assert outcome(*died) == wanted, f"seed {seed}: died {place} {dies_at}, inline {limit}"
+
+
+def items_that_are_tried_again_change_nothing(text: Text, seed: int, wanted: Any) -> None:
+    dice = Random(seed)
+    size = dice.choice((None, 1, 2, 7, 1000))
+    found = played(text, shard_size=size, fails=lambda: failing_now_and_then(dice))
+    assert outcome(*found) == wanted, f"seed {seed}: tried again, shards of {size}"
 
 
 def a_redrive_comes_to_what_a_run_without_the_failure_comes_to(

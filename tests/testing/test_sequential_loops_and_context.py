@@ -82,6 +82,61 @@ def test_wherever_the_engine_dies(place: str) -> None:
         assert played.result == EXPECTED, f"died at commit {dies_at}"
 
 
+TRIED_AGAIN = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: balance}
+workload: {balance: 100}
+workflow:
+  - step: each
+    spec: SPEC
+    loop: {in: [10, -5, 20, -15, 20], iterator: amount}
+    tool: TOOL
+    next: {arcs: [{step: show}]}
+  - step: show
+    tool: {kind: noop, result: ["{{ ctx.balance }}", "{{ ctx.seen }}"]}
+"""
+BALANCE = """
+      set_ctx:
+        balance: "{{ ctx.balance + iter.amount }}"
+        seen: {reduce: append, value: "{{ iter.amount }}"}
+"""
+WAYS = {
+    "callable": "\n      kind: fails_once\n      amount: '{{ iter.amount }}'",
+    "inline": """
+      kind: python
+      input: {place: PLACE, amount: "{{ iter.amount }}"}
+      code: |
+        import pathlib
+        seen = pathlib.Path(place) / str(amount)
+        if amount == 20 and not seen.exists():
+            seen.touch()
+            raise RuntimeError('once more')
+        return amount
+""",
+}
+
+
+@pytest.mark.parametrize("spec", ["{retry: {attempts: 3}}", "{fanout: {max_job_retries: 2}}"])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_item_is_tried_again_before_the_next_one_begins(
+    tmp_path: Path, way: str, spec: str
+) -> None:
+    failed: set[int] = set()
+
+    @anabranch.tool("fails_once")
+    def fails_once(amount: int) -> int:
+        if amount == 20 and amount not in failed:
+            failed.add(amount)
+            raise RuntimeError("once more")
+        return amount
+
+    tool = WAYS[way].replace("PLACE", str(tmp_path)) + BALANCE
+    text = TRIED_AGAIN.replace(" TOOL", tool).replace("SPEC", spec)
+    result = anabranch.run(text)
+    assert result.result == [130, [10, -5, 20, -15, 20]], result.problem
+
+
 def test_check_warns_where_items_that_run_at_once_write_what_they_read(tmp_path: Path) -> None:
     text = COUNT.replace("SIZE", "auto").replace(" TOOL", QUICK)
     path = tmp_path / "count.yaml"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,12 +14,14 @@ from anabranch.kernel.state import Job, LoopRecord, State
 from anabranch.kernel.tracker import (
     FAILURES_KEPT,
     UNKNOWN,
+    HeldWrites,
     ItemFailure,
     Shard,
     ShardReport,
     Tracker,
     add_range,
     fan_in,
+    first_item,
     in_order,
     size_after,
 )
@@ -74,7 +77,8 @@ def _carry(tracker: Tracker, carried: Mapping[str, Any]) -> None:
     for key, value in carried["shared"].items():
         fold(tracker.shared, key, value, tracker.reducers.get(key, "set"))
     tracker.parts = [(first, part) for first, part in carried["parts"]]
-    tracker.again = msgspec.convert(carried["again"], list[Shard])
+    tracker.again = sorted(msgspec.convert(carried["again"], list[Shard]), key=first_item)
+    tracker.held = msgspec.convert(carried.get("held", ()), list[HeldWrites])
     if carried["source"] is not None:
         tracker.source = carried["source"]
     for start, stop in carried["done"]:
@@ -98,17 +102,26 @@ def loop_cut(state: State, event: e.LoopCut, at: int) -> None:
 
 def shard_begun(tracker: Tracker, job: str, shard: Shard) -> None:
     """Take the shard from where it waited."""
+    _take_held(tracker, first_item(shard))
     tracker.in_flight[job] = shard
     tracker.next_shard = shard.number + 1
-    if tracker.again:
-        del tracker.again[0]
-        return
+    for at, waiting in enumerate(tracker.again):
+        if (waiting.first, waiting.only) == (shard.first, shard.only):
+            del tracker.again[at]
+            return
     tracker.begun += 1
     if tracker.ready:
         del tracker.ready[0]
     else:
         tracker.next_index = shard.first + shard.count
         tracker.exhausted = tracker.next_index >= tracker.size
+
+
+def _take_held(tracker: Tracker, until: int | None = None) -> None:
+    """Those that stand before the item, or all; their patches have come as an event before."""
+    while tracker.held and (until is None or tracker.held[0].first < until):
+        for key, value in tracker.held.pop(0).shared.items():
+            fold(tracker.shared, key, value, tracker.reducers.get(key, "set"))
 
 
 # -- how long a shard waits for a worker -----------------------------------------------------
@@ -196,13 +209,17 @@ def _some_ended_well(
 
 def _once_more(tracker: Tracker, shard: Shard, only: tuple[int, ...]) -> None:
     tracker.retries += len(only) or shard.count
-    tracker.again.append(Shard(0, shard.first, shard.count, shard.cursor, only, shard.tries + 1))
+    left = Shard(0, shard.first, shard.count, shard.cursor, only, shard.tries + 1)
+    insort(tracker.again, left, key=first_item)
 
 
 def _put_back(tracker: Tracker, shard: Shard, only: tuple[int, ...]) -> None:
     """Items that nobody tried: going out later is no retry."""
     left = Shard(0, shard.first, shard.count, shard.cursor, only, shard.tries)
-    (tracker.given_up if tracker.stopped else tracker.again).append(left)
+    if tracker.stopped:
+        tracker.given_up.append(left)
+    else:
+        insort(tracker.again, left, key=first_item)
 
 
 def _all_failed(tracker: Tracker, shard: Shard, event: e.ShardClosed) -> None:
@@ -257,6 +274,7 @@ def _note(state: State, tracker: Tracker, status: str) -> None:
 
 def loop_settled(state: State, event: e.LoopSettled, at: int) -> None:
     tracker = state.loops[event.loop]
+    _take_held(tracker)
     tracker.status = event.status
     tracker.reason = event.reason
     _note(state, tracker, event.status)

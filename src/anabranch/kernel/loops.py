@@ -7,7 +7,7 @@ at once, then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from anabranch.kernel.tracker import (
     Shard,
     ShardReport,
     Tracker,
+    first_item,
     loop_id,
     next_shard,
     over,
@@ -77,11 +78,23 @@ def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
         )
     )
     if carried is not None and carried.get("patches"):
-        written = msgspec.convert(carried["patches"], tuple[ContextPatch, ...])
-        written = fit_patches(turn.state.ctx, written, turn.values)
-        turn.emit(e.ContextPatched(written, f"token {token.id}"))
-        turn.readmit = True
+        _write(turn, token, msgspec.convert(carried["patches"], tuple[ContextPatch, ...]))
     turn.agenda.append(FillLoop(token.id))
+
+
+def _write(turn: Turn, token: Token, patches: Iterable[ContextPatch]) -> None:
+    """What the origin of a redriven run had written."""
+    written = fit_patches(turn.state.ctx, patches, turn.values)
+    turn.emit(e.ContextPatched(written, f"token {token.id}"))
+    turn.readmit = True
+
+
+def _write_held(turn: Turn, token: Token, tracker: Tracker, until: int | None = None) -> None:
+    """What items wrote that stand before this one, and behind one that was done again."""
+    held = [one for one in tracker.held if until is None or one.first < until]
+    patches = [ContextPatch(*each) for one in held for each in one.patches]
+    if patches:
+        _write(turn, token, patches)
 
 
 def _side_by_side(step: Step, loop: Loop, window: int) -> bool:
@@ -135,6 +148,7 @@ def fill_loop(turn: Turn, item: FillLoop) -> None:
         if not tracker.again and tracker.begun >= loop.shards_max:
             stop(turn, token, tracker, f"more than {loop.shards_max:,} shards (max_shards)")
             break
+        _write_held(turn, token, tracker, first_item(shard))
         number = tracker.next_shard
         if shard.number != number:
             shard = Shard(number, shard.first, shard.count, shard.cursor, shard.only, shard.tries)
@@ -158,6 +172,9 @@ def tune(turn: Turn, stimulus: s.TuneLoop) -> None:
     tracker = _named(turn, stimulus.loop)
     if stimulus.window < 0 or bool(stimulus.window) == stimulus.stop:
         raise InputError("say a window above zero, or that the loop stops", code="loop_window")
+    loop = turn.net.steps[turn.state.tokens[tracker.token].step].loop
+    if stimulus.window > 1 and loop is not None and loop.window is None:
+        raise Refused("its items go one after the other (sequential)", code="loop_sequential")
     if stimulus.stop:
         if tracker.stopped:
             raise Refused(f"the loop is stopping already: {tracker.stopped}", code="loop_stopped")
@@ -194,6 +211,7 @@ def _named(turn: Turn, name: str) -> Tracker:
 
 
 def _settle(turn: Turn, token: Token, tracker: Tracker, loop: Loop) -> None:
+    _write_held(turn, token, tracker)
     allowed = tolerated(tracker, loop.tolerate, loop.tolerate_percent)
     status = verdict(tracker, loop.allow_partial, allowed)
     reason = tracker.stopped

@@ -11,7 +11,7 @@ nobody wrote in the origin. So this is the most that is taken over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,21 +19,18 @@ import msgspec
 from anabranch.kernel import events as e
 from anabranch.kernel.evolve import evolve, mark_with
 from anabranch.kernel.jobs import token_of
+from anabranch.kernel.loop_writes import LoopWrites
 from anabranch.kernel.provenance import Provenance, writer_of
-from anabranch.kernel.reducers import fold
 from anabranch.kernel.reuse import ADMITTED, LOOP, SETTLED, reuse_key, settled_as
 from anabranch.kernel.state import State, Token
-from anabranch.kernel.tracker import Shard, Tracker, loop_name, ranges_of
-from anabranch.kernel.values import Answer, Cause, ContextPatch
-from anabranch.literals import Reducer
+from anabranch.kernel.tracker import Shard, Tracker, first_item, loop_name, ranges_of
+from anabranch.kernel.values import Answer, Cause
 from anabranch.net.net import Net
 from anabranch.net.reach import reachability
 from anabranch.net.reads import access
 
 #: What lets a token in besides people: the rules, a write to the context, room for one more.
 LET_IN_BY_ITSELF = frozenset({"rules", "context", "room"})
-
-_Folded = dict[tuple[str, Reducer], dict[str, Any]]
 
 History = Sequence[tuple[int, e.Event]]
 
@@ -140,7 +137,7 @@ class _Survey:
         self._found: dict[str, list[Answer]] = {}
         self._slots: dict[int, list[tuple[str, Answer]]] = {}  # of fans that are open
         self._failed: dict[str, list[Shard]] = {}  # loop → items that failed for good
-        self._written: dict[int, _Folded] = {}  # of loops: what their items wrote so far
+        self._written: dict[str, LoopWrites] = {}  # of loops: what their items wrote so far
         self._ended: dict[int, dict[str, Cause]] = {}  # scope → steps whose end was not well
         self._again: list[Fate] = []
         self._reused: list[Fate] = []
@@ -152,19 +149,17 @@ class _Survey:
         state = self._state
         self._look(event)
         if isinstance(event, e.ShardClosed):
-            _note_failed(state, event, self._failed.setdefault(event.loop, []))
+            self._note_shard(event)
         elif isinstance(event, e.TokenFinished):
             self._take(state.tokens[event.token], event)
-        elif isinstance(event, e.ContextPatched):
-            self._note_written(event)
         elif isinstance(event, e.TokenAdmitted) and event.by not in LET_IN_BY_ITSELF:
             self._by_hand[event.token] = event.by
         elif isinstance(event, e.Delivered):
             self._note_slot(event)
         elif isinstance(event, e.JobReported) and event.answer.redacted:
             self._note_stars(token_of(event.job), event.answer.redacted)
-        elif isinstance(event, e.LoopOpened) and event.carried is not None:
-            self._note_stars(event.token, event.carried.get("redacted", 0))
+        elif isinstance(event, e.LoopOpened):
+            self._note_opened(event)
         evolve(state, event, at)
         if isinstance(event, e.RunStarted):
             mark_with(state, self._marks)
@@ -259,7 +254,7 @@ class _Survey:
             for key, answer in slots if not self._rejected(token) else ():
                 self._keep(key, answer)
             self._note(token, event, cause)
-        self._written.pop(token.id, None)
+        self._written.pop(token.loop, None)
 
     def _keep(self, key: str, answer: Answer) -> None:
         self._found.setdefault(key, []).append(answer)
@@ -305,12 +300,25 @@ class _Survey:
     def _note_stars(self, token: int, places: int) -> None:
         self._stars[token] = self._stars.get(token, 0) + places
 
-    def _note_written(self, event: e.ContextPatched) -> None:
-        """Writes of a loop's items come while it is open; those of its end are made anew."""
-        token = self._state.tokens.get(writer_of(event.by))
-        tracker = self._state.loops.get(token.loop) if token is not None else None
-        if token is not None and tracker is not None and tracker.status == "open":
-            _fold_into(self._written.setdefault(token.id, {}), event.patches)
+    def _note_opened(self, event: e.LoopOpened) -> None:
+        loop = self._net.steps[self._state.tokens[event.token].step].loop
+        ordered = loop is not None and loop.window is None
+        self._written[event.loop] = written = LoopWrites(event.reducers, ordered=ordered)
+        if event.carried is not None:
+            self._note_stars(event.token, event.carried.get("redacted", 0))
+            written.carry(event.carried)
+
+    def _note_shard(self, event: e.ShardClosed) -> None:
+        """What its items wrote, and which of them failed for good."""
+        shard = self._state.loops[event.loop].in_flight[event.job]
+        failed = _failed_for_good(self._state, event, shard)
+        if failed is not None:
+            self._failed.setdefault(event.loop, []).append(failed)
+        answer = self._state.jobs[event.job].answer
+        if event.fault is None and answer is not None and answer.shard is not None:
+            self._written[event.loop].take(
+                first_item(shard), answer.patches, answer.shard.shared, failed=failed is not None
+            )
 
     def _take_loop(self, token: Token, event: e.TokenFinished, cause: Cause | None) -> None:
         tracker = self._state.loops[token.loop]
@@ -320,8 +328,7 @@ class _Survey:
             # What later items came to may rest on those that are done again.
             self._note(token, event, cause or Cause("items"))
             return
-        carried = _carried(self._state, tracker, left)
-        carried["patches"] = _unfolded(self._written.get(token.id, {}))
+        carried = _carried(self._state, tracker, left, self._written[tracker.id])
         carried["redacted"] = self._stars.get(token.id, 0)
         self._keep(reuse_key(self._state, token, label=LOOP), Answer(status="ok", result=carried))
         if complete:
@@ -332,21 +339,22 @@ class _Survey:
         self._again.append(Fate(token.step, token.id, why, tracker.succeeded, size))
 
 
-def _note_failed(state: State, event: e.ShardClosed, failed: list[Shard]) -> None:
-    """The items of a shard that ended in failure, for good."""
+def _failed_for_good(state: State, event: e.ShardClosed, shard: Shard) -> Shard | None:
+    """The items of a shard that ended in failure and are not tried again."""
     if event.whole:
-        return
-    shard = state.loops[event.loop].in_flight[event.job]
+        return None
     answer = state.jobs[event.job].answer
     only = shard.only
     if event.fault is None and answer is not None and answer.shard is not None:
         only = tuple(f.index for f in answer.shard.failed if f.index not in event.again)
         if not only:
-            return
-    failed.append(Shard(0, shard.first, shard.count, shard.cursor, only))
+            return None
+    return Shard(0, shard.first, shard.count, shard.cursor, only)
 
 
-def _carried(state: State, tracker: Tracker, failed: list[Shard]) -> dict[str, Any]:
+def _carried(
+    state: State, tracker: Tracker, failed: list[Shard], written: LoopWrites
+) -> dict[str, Any]:
     unbegun = [*tracker.given_up, *tracker.in_flight.values(), *tracker.ready, *tracker.again]
     again = [Shard(0, s.first, s.count, s.cursor, s.only) for s in (*failed, *unbegun)]
     return {
@@ -355,29 +363,13 @@ def _carried(state: State, tracker: Tracker, failed: list[Shard]) -> dict[str, A
         "cursor": tracker.cursor,
         "exhausted": tracker.exhausted,
         "succeeded": tracker.succeeded,
-        "shared": tracker.shared,
         "parts": tracker.parts,
         "source": tracker.source,
         "done": _without(tracker.done, failed),
         "again": msgspec.to_builtins(again),
         "loop": loop_name(state.run, tracker.id),
+        **written.carried(min(map(first_item, again), default=None)),
     }
-
-
-def _fold_into(folded: _Folded, patches: Iterable[ContextPatch]) -> None:
-    """The writes of many items as few: one for each key and reducer, appends one by one."""
-    for patch in patches:
-        into = folded.setdefault((patch.key, patch.reducer), {})
-        value = [patch.value] if patch.reducer == "append" else patch.value
-        fold(into, patch.key, value, patch.reducer)
-
-
-def _unfolded(folded: _Folded) -> list[tuple[str, Any, Reducer]]:
-    made: list[tuple[str, Any, Reducer]] = []
-    for (key, reducer), into in folded.items():
-        values = into[key] if reducer == "append" else [into[key]]
-        made += [(key, value, reducer) for value in values]
-    return made
 
 
 def _without(done: list[tuple[int, int]], failed: list[Shard]) -> list[tuple[int, int]]:

@@ -75,6 +75,14 @@ class ShardReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     keys: tuple[str, ...] | None = None
 
 
+class HeldWrites(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What items of an earlier run wrote that stand behind one that is done again."""
+
+    first: int  # the item they begin with
+    patches: tuple[tuple[str, Any, Reducer], ...]  # of the context
+    shared: dict[str, Any] = {}
+
+
 class Tracker(msgspec.Struct, gc=False):
     id: str
     token: int
@@ -93,7 +101,7 @@ class Tracker(msgspec.Struct, gc=False):
     exhausted: bool = False  # every item is in some shard
     stopped: str = ""  # why no further shard is begun
     ready: list[Shard] = []
-    again: list[Shard] = []  # failed items that may be tried once more
+    again: list[Shard] = []  # items that may be tried once more or were not begun, in order
     in_flight: dict[str, Shard] = {}
     given_up: list[Shard] = []  # begun or found, and then not wanted any more
     done: list[tuple[int, int]] = []  # finished items as disjoint ranges, in order
@@ -112,6 +120,7 @@ class Tracker(msgspec.Struct, gc=False):
     queue_ttl: int = 0  # milliseconds that a shard may wait for a worker; 0 is for ever
     begun: int = 0  # shards whose items had not been out before
     out_when_tuned: int = 0  # a window that was narrowed waits until so many are back
+    held: list[HeldWrites] = []  # written once the items before them are done, in order
     cut_attempt: int = 0  # the last attempt at reading ahead that gave something
 
 
@@ -133,6 +142,10 @@ def loop_ref(run: str, loop: str) -> str:
 def shard_name(loop: str, shard: Shard) -> str:
     """The id of a shard, by the name of its loop: the same however often its items go out."""
     return f"{loop}/{shard.first}+{shard.count}"
+
+
+def first_item(shard: Shard) -> int:
+    return shard.only[0] if shard.only else shard.first
 
 
 def ranges_of(shard: Shard) -> list[tuple[int, int]]:

@@ -117,6 +117,13 @@ class Program(msgspec.Struct, frozen=True):
         """Some task waits for an answer from outside."""
         return any(task.waits for task in self.tasks)
 
+    @property
+    def writes(self) -> bool:
+        """Something of it goes into the context of the run."""
+        tasks = list(self.every_task())
+        made: list[TaskSpec | Rule] = [*tasks, *(rule for task in tasks for rule in task.rules)]
+        return any(each.set_ctx or each.set_shared for each in made)
+
     def every_task(self) -> Iterator[TaskSpec]:
         """The tasks, those of hooks and inner loops included."""
         for task in self.tasks:
@@ -142,3 +149,11 @@ class Iteration(msgspec.Struct, frozen=True):
     ordered: bool = False  # one after the other: each sees the context as the one before left it
     item: tuple[str, ...] = ()  # where templates find the item; () where that is not told
     result: tuple[str, ...] = ()  # and where rules find the result of a task that ended well
+
+    def ends_at(self, *, for_good: bool) -> bool:
+        """Whether no further item of a shard begins behind one that failed. Where they go in order
+        it is tried again before the next one; or when the run is redriven, and then it writes what
+        it writes before what those behind it do."""
+        if for_good and self.stops:
+            return True
+        return self.ordered and (not for_good or self.program.writes)

@@ -2,9 +2,10 @@
 
 Every item goes through the same program with its own `iter`. An item that fails is reported by its
 index and key; the others go on, and the kernel decides what the failures mean. Only where the first
-failure ends the loop, the items that have not begun are left alone and reported as such. The
-shard's answer carries counts, failures, the results in item order and what was shared, reduced over
-the items.
+failure ends the loop, or where items go in order and one comes before the next whenever it is done
+(`Iteration.ends_at`), those that have not begun are left alone and reported as such. The shard's
+answer carries counts, failures, the results in item order and what was shared, reduced over the
+items.
 """
 
 from __future__ import annotations
@@ -499,10 +500,9 @@ class Crossing:
             target.log.failed(fault, index)
         message = head_of(fault.message, MESSAGE_MAX)
         self._failures.append(ItemFailure(index, key, fault.kind, message, fault.retryable))
-        if not self._for_good(fault):
-            return
-        self._stopped = self._iteration.stops
-        if answer.status == "error":
+        for_good = self._for_good(fault)
+        self._stopped = self._iteration.ends_at(for_good=for_good)
+        if for_good and answer.status == "error":
             self._write(answer.patches)  # a rule said fail, and wrote that
 
     def _write(self, patches: Sequence[ContextPatch]) -> None:

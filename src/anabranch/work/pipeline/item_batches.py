@@ -70,7 +70,9 @@ def item_batches(iteration: Iteration, services: Services, task: Task) -> ItemBa
         return None
     if iteration.parallel or task.shard.size == 1 or KEYCHAIN in task.names:
         return None
-    if iteration.stops and _may_fail_later(spec):
+    last_try = task.shard.tries >= iteration.retries
+    stops = iteration.ends_at(for_good=True) or (not last_try and iteration.ends_at(for_good=False))
+    if stops and _may_fail_later(spec):
         return None  # the process would have begun the next item by then
     performer: Any = services.performers.get(spec.kind)
     if isinstance(performer, LazyPerformer):
@@ -81,7 +83,7 @@ def item_batches(iteration: Iteration, services: Services, task: Task) -> ItemBa
     if iteration.item and structure is not None:
         of_item = performer.request_of_item(structure, iteration.item, task.step)
     path = FastPath(spec, _never, task)
-    return ItemBatches(performer, path, of_item, simple=spec.simple, stops=iteration.stops)
+    return ItemBatches(performer, path, of_item, simple=spec.simple, stops=stops)
 
 
 def _may_fail_later(spec: TaskSpec) -> bool:
