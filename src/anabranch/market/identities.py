@@ -16,6 +16,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import AnabranchError, InputError
+from anabranch.work.libraries import load
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -193,14 +194,14 @@ def _unpadded(text: Any) -> bytes:
 def _ed25519() -> tuple[Any, type[Exception]]:
     """The part of `cryptography` that is needed, and what it raises for a wrong signature."""
     try:
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric import ed25519
+        ed25519 = load("cryptography.hazmat.primitives.asymmetric.ed25519")
+        wrong = load("cryptography.exceptions").InvalidSignature
     except ImportError:
         raise AnabranchError(
             "signatures need the package `cryptography`: pip install 'anabranch[market]'",
             code="missing_extra",
         ) from None
-    return ed25519, InvalidSignature
+    return ed25519, wrong
 
 
 class Ed25519Signatures:

@@ -25,10 +25,12 @@ from weakref import WeakKeyDictionary
 
 from anabranch.errors import InputError, NotFound
 from anabranch.settings import Settings
+from anabranch.work.libraries import load
 
 LETTERS_MIN = 32
 _BYTES_MAX = 4096
 _NONCE = 12
+_AEAD = "cryptography.hazmat.primitives.ciphers.aead"
 _IN_MEMORY: WeakKeyDictionary[Any, SecretKey] = WeakKeyDictionary()
 
 
@@ -117,7 +119,7 @@ def key_of(store: Any, settings: Settings | None = None) -> SecretKey:
 def can_seal() -> bool:
     """Is the package there that encrypts?"""
     try:
-        import cryptography.hazmat.primitives.ciphers.aead  # noqa: F401
+        load(_AEAD)
     except ImportError:
         return False
     return True
@@ -125,14 +127,14 @@ def can_seal() -> bool:
 
 def _cipher(key: bytes) -> Any:
     try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        aead = load(_AEAD)
     except ImportError:
         raise InputError(
             "storing a secret of another party needs the package cryptography: "
             "pip install 'anabranch[market]'",
             code="secret_key",
         ) from None
-    return AESGCM(key)
+    return aead.AESGCM(key)
 
 
 def _checked(text: str, place: str) -> bytes:

@@ -9,6 +9,7 @@ from anabranch.errors import InputError, StoreError
 from anabranch.settings import Settings
 from anabranch.store.inspection import Inspection
 from anabranch.store.location import MEMORY, on_postgres
+from anabranch.work.libraries import load
 
 
 def inspect_store(
@@ -33,7 +34,7 @@ def require_kept(store: str) -> None:
 
 def require_driver() -> None:
     try:
-        import psycopg  # noqa: F401
+        load("psycopg")
     except ImportError:
         raise StoreError(
             "a store on PostgreSQL needs the package psycopg: pip install 'anabranch[postgres]'",

@@ -17,13 +17,13 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from anabranch.errors import AnabranchError, InputError
+from anabranch.work.libraries import load
 from anabranch.work.values.payloads import hash_of
 
 KEPT_SECONDS = 24 * 3600.0  # after the last use of a file
@@ -146,7 +146,7 @@ def _files_at(url: str) -> _Files:
     if scheme == "file":
         return _LocalFiles(Path(url2pathname(urlsplit(url).path)))
     try:
-        core = import_module("fsspec.core")
+        core = load("fsspec.core")
     except ImportError:
         raise InputError(MISSING, code="values_folder") from None
     try:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from anabranch.work.chain.errors import SignerUnavailable
+from anabranch.work.libraries import load, one_at_a_time
 
 MISSING = "signing needs the package eth-account: pip install 'anabranch[evm]'"
 _KEY = re.compile(r"(?:0x)?[0-9a-fA-F]{64}")
@@ -23,12 +24,13 @@ _KEY = re.compile(r"(?:0x)?[0-9a-fA-F]{64}")
 def eth_account() -> ModuleType:
     """The package, or `ImportError`. Something it imports raises the recursion limit to 100,000 for
     the whole process; nested input would then overflow the stack instead of being refused."""
-    limit = sys.getrecursionlimit()
-    try:
-        import eth_account as package
-        import eth_account.messages
-    finally:
-        sys.setrecursionlimit(limit)
+    with one_at_a_time:
+        limit = sys.getrecursionlimit()
+        try:
+            load("eth_account.messages")
+            package: ModuleType = load("eth_account")
+        finally:
+            sys.setrecursionlimit(limit)
     return package
 
 
@@ -71,8 +73,7 @@ class LocalSigner:
         return f"<LocalSigner {self.address}>"
 
     async def sign(self, transaction: Mapping[str, Any]) -> SignedTransaction:
-        from eth_utils.address import to_checksum_address
-
+        to_checksum_address = load("eth_utils.address").to_checksum_address
         signed = self._account.sign_transaction(
             {**transaction, "to": to_checksum_address(transaction["to"])}
         )

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.work.libraries import load
 from anabranch.work.rule.ports import DecryptionFailed
 from anabranch.work.secrets.keychain_kinds import read_secret_file
 
@@ -79,10 +80,10 @@ def seal(plain: bytes, key: bytes, nonce: bytes | None = None) -> str:
 
 def _cipher(key: bytes) -> Any:
     try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        aead = load("cryptography.hazmat.primitives.ciphers.aead")
     except ImportError:
         raise InputError(MISSING, code="no_package") from None
-    return AESGCM(key)
+    return aead.AESGCM(key)
 
 
 class RuleKeys:

@@ -9,10 +9,11 @@ While a file is open no other process can write to it.
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+
+from anabranch.work.libraries import load
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 _Key = tuple[str, bool]
@@ -96,5 +97,4 @@ class OpenFiles:
 
 
 def _connect(path: str, read_only: bool) -> Any:
-    duckdb: Any = importlib.import_module("duckdb")
-    return duckdb.connect(path, read_only=read_only)
+    return load("duckdb").connect(path, read_only=read_only)

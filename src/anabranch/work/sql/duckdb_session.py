@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import importlib
 import json
 import struct
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any
 import msgspec
 
 from anabranch.work.kind_options import SqlOptions
+from anabranch.work.libraries import load
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.duckdb_files import OpenFiles
 from anabranch.work.sql.flows import as_json, portable_rows
@@ -70,7 +70,7 @@ class DuckDbSessions:
         self._held = _HeldConnections(self._blocking, self._files)
 
     async def perform(self, request: DuckDbRequest) -> DuckDbReply:
-        duckdb = await self._blocking.run_to_the_end(driver)
+        duckdb = await self._blocking.run_to_the_end(partial(load, "duckdb"))
         try:
             if request.flow:
                 return DuckDbReply(result=await self._held.perform(request))
@@ -95,15 +95,10 @@ class DuckDbSessions:
         await self._blocking.close()
 
 
-def driver() -> Any:
-    """duckdb, imported when first needed; that takes a tenth of a second."""
-    return importlib.import_module("duckdb")
-
-
 def _session(
     request: DuckDbRequest, options: SqlOptions, connection: Any, halt: Halt
 ) -> DuckDbReply:
-    duckdb = driver()
+    duckdb = load("duckdb")
     collector = Collector(options)
     if connection is None:
         connection = duckdb.connect(request.path)
@@ -181,7 +176,7 @@ class _HeldConnections:
     async def _begin(self, request: DuckDbRequest) -> None:
         stack = AsyncExitStack()
         if request.path == ":memory:":
-            connect = partial(driver().connect, request.path)
+            connect = partial(load("duckdb").connect, request.path)
             connection = await self._blocking.run_to_the_end(connect)
         else:
             use = self._files.use(request.path, request.read_only, tidy=True)

@@ -8,9 +8,7 @@ statement on the server. Needs the extra `postgres`.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import re
-import sys
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
@@ -22,6 +20,7 @@ from anabranch.work.faults import fault, misconfigured
 from anabranch.work.kind_options import SqlOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
+from anabranch.work.libraries import load, load_aside
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import STARS
 from anabranch.work.sql.pool import Pool
@@ -74,7 +73,7 @@ class Postgres:
     async def perform(self, task: Task) -> Answer:
         try:
             work = read_task(await self._scripts.with_sql(task), POSTGRES)
-            psycopg: Any = sys.modules.get("psycopg") or await asyncio.to_thread(driver)
+            psycopg = await load_aside("psycopg")
             address = conninfo(psycopg, task.inputs, self.options.connect_seconds)
         except ImportError:
             return fault("config", MISSING)
@@ -121,11 +120,6 @@ class Postgres:
                 closing.add_done_callback(self._closing.discard)
         self._pools.move_to_end(address)
         return pool
-
-
-def driver() -> Any:
-    """psycopg, imported when first needed; that takes a tenth of a second."""
-    return importlib.import_module("psycopg")
 
 
 def conninfo(psycopg: Any, given: Mapping[str, Any], connect_seconds: float) -> str:
@@ -232,7 +226,7 @@ def adapted(params: Any) -> Any:
     """Mappings become jsonb; a list stays an array."""
     if params is None:
         return None
-    jsonb = importlib.import_module("psycopg.types.json").Jsonb
+    jsonb = load("psycopg.types.json").Jsonb
     if isinstance(params, dict):
         return {
             key: jsonb(value) if isinstance(value, Mapping) else value

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from anabranch.work.faults import Unavailable, fault
+from anabranch.work.libraries import load_aside
 from anabranch.work.sql.flows import Insertion, Row, portable_rows
 from anabranch.work.sql.postgres import (
     MISSING,
@@ -16,7 +15,6 @@ from anabranch.work.sql.postgres import (
     PostgresAddress,
     adapted,
     conninfo,
-    driver,
     fault_for,
 )
 from anabranch.work.sql.task import Params
@@ -49,7 +47,7 @@ class PostgresFlows:
     @asynccontextmanager
     async def _connected(self, given: Mapping[str, Any]) -> AsyncIterator[Any]:
         try:
-            psycopg: Any = sys.modules.get("psycopg") or await asyncio.to_thread(driver)
+            psycopg = await load_aside("psycopg")
         except ImportError:
             raise Unavailable(MISSING, fault("config", MISSING)) from None
         address = conninfo(psycopg, given, self._postgres.options.connect_seconds)

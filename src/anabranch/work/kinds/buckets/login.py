@@ -25,12 +25,14 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.faults import Unavailable, fault
 from anabranch.work.kinds import inputs
+from anabranch.work.libraries import load
 from anabranch.work.port import Performer, Task
 from anabranch.work.secrets.redaction import given_to_work
 
 GOOGLE = "https://storage.googleapis.com"
 TOKENS = "https://oauth2.googleapis.com/token"
 SIGNING = "service accounts need the package cryptography: pip install 'anabranch[buckets]'"
+_PRIMITIVES = "cryptography.hazmat.primitives"
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _LIFE_SECONDS = 3600
@@ -182,8 +184,8 @@ async def with_token(login: BucketLogin, http: Performer | None, task: Task) -> 
 def _assertion(account: Mapping[str, Any], audience: str, now: int) -> str:
     """A JSON Web Token that only the holder of the key can write (RFC 7523)."""
     try:
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import padding, rsa
+        hashes, serialization = load(f"{_PRIMITIVES}.hashes"), load(f"{_PRIMITIVES}.serialization")
+        padding, rsa = (load(f"{_PRIMITIVES}.asymmetric.{name}") for name in ("padding", "rsa"))
     except ImportError:
         raise InputError(SIGNING) from None
     claims = {

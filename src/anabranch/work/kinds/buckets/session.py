@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
+
+from anabranch.work.libraries import load
 
 ANSWER_BYTES = 256 * 1024  # of an answer that is no object
 
@@ -18,7 +19,7 @@ ANSWER_BYTES = 256 * 1024  # of an answer that is no object
 @cache
 def calls_of_ours() -> Any:
     """The class of what makes the calls of a client."""
-    base: Any = import_module("aiobotocore.httpsession").AIOHTTPSession
+    base: Any = load("aiobotocore.httpsession").AIOHTTPSession
 
     class ClientSession(base):  # type: ignore[misc]  # it has no types
         async def _get_session(self, proxy_url: str | None) -> _Calls:
@@ -54,7 +55,7 @@ async def _read_short(response: Any) -> None:
 
 def loaded() -> Any:
     """The class of file systems. Importing takes a second, so not in the event loop."""
-    made = import_module("fsspec").get_filesystem_class("s3")
+    made = load("fsspec").get_filesystem_class("s3")
     calls_of_ours()
     session_of_nobody()
     return made
@@ -64,8 +65,8 @@ def loaded() -> Any:
 def session_of_nobody() -> Any:
     """What makes clients. It has no credentials and nowhere to look for them, so one is for all;
     it keeps the descriptions of the service, which take long to read."""
-    made = import_module("aiobotocore.session").AioSession
-    nobody = import_module("aiobotocore.credentials").AioCredentialResolver(providers=[])
+    made = load("aiobotocore.session").AioSession
+    nobody = load("aiobotocore.credentials").AioCredentialResolver(providers=[])
     session = made(
         session_vars={
             name: (None, None, os.devnull if name.endswith("_file") else default, convert)

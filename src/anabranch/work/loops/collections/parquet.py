@@ -6,7 +6,6 @@ the groups it touches. The last groups are kept, since the next shard usually fo
 
 from __future__ import annotations
 
-import importlib
 from bisect import bisect_right
 from collections import OrderedDict
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.work.kinds.threads import Threads
+from anabranch.work.libraries import load
 from anabranch.work.loops.collections.files import checked, identity, opened, path_of
 from anabranch.work.loops.collections.port import (
     KIND,
@@ -99,6 +99,6 @@ def _described(path: str, columns: list[str] | None) -> Descriptor:
 
 def _parquet() -> Any:
     try:
-        return importlib.import_module("pyarrow.parquet")
+        return load("pyarrow.parquet")
     except ImportError:
         raise InputError(MISSING) from None
