@@ -254,3 +254,29 @@ def test_retry_now_ends_the_wait_and_is_recorded_with_its_reason(page: Any, serv
     page.goto(f"/runs/{run}/steps/fetch")
     assert "retried now by local: there is room again" in cards(page)["said"]
     assert page.get_by_role("button", name="Retry now").count() == 0
+
+
+#: One of each kind that fails, each with details of its own.
+FAILURES = {
+    "artifact": "{kind: artifact, action: get, result_ref: 'anabranch:run:none/step/none'}",
+    "duckdb": "{kind: duckdb, query: 'select * from nowhere'}",
+    "http": "{kind: http, url: 'http://127.0.0.1:1/'}",
+    "noop": "{kind: noop, result: '{{ nowhere.at_all }}'}",
+    "playbook": "{kind: playbook, path: '{{ workload.path }}', return_step: end}",
+    "postgres": "{kind: postgres, dsn: 'postgresql://127.0.0.1:1/x', query: 'select 1'}",
+    "python": "{kind: python, code: 'raise ValueError(5)'}",
+    "shell": "{kind: shell, command: 'echo said; echo no >&2; exit 3'}",
+    "sqlite": "{kind: sqlite, database: ':memory:', query: 'select * from nowhere'}",
+    "wait": "{kind: wait, event: never, timeout: 1ms}",
+}
+
+
+def test_every_page_shows_the_failure_of_every_kind(plain: PlainPage, server: Server) -> None:
+    for kind, tool in FAILURES.items():
+        head = "{apiVersion: noetl.io/v2, kind: Playbook, metadata: {name: failing}"
+        head += ", workload: {path: no/such/playbook}"
+        run = server.run(f"{head}, workflow: [{{step: fails, tool: {tool}}}]}}")
+        for way in ("", "/steps/fails", "/timeline", "/events", "/data", "/definition"):
+            assert plain.goto(f"/runs/{run}{way}").status == 200, (kind, way)
+        plain.goto(f"/runs/{run}/steps/fails")
+        assert plain.locator("[data-key=error] .said").inner_text(), kind
