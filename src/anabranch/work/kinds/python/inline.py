@@ -104,10 +104,11 @@ def execute(job: InlineJob) -> InlineReply:
 def _value(job: InlineJob) -> Any:
     program = _compiled(job.code, job.name)
     module = types.ModuleType("__inline__")
-    names, args = module.__dict__, job.args
+    names = module.__dict__
+    job.args = args = {name: _with_body(value) for name, value in job.args.items()}
     if job.layers:
         context = {**assembled(job.layers), **job.context}
-        job = InlineJob(job.code, job.name, job.args, context, job.libs)
+        job = InlineJob(job.code, job.name, args, context, job.libs)
     for name in program.modules:
         names[name] = importlib.import_module(name)
     for name in LAYERS if job.context else ():
@@ -138,10 +139,10 @@ def _value(job: InlineJob) -> Any:
 
 def assembled(layers: dict[str, Any]) -> dict[str, Any]:
     """The context: inner layers before outer ones, and each layer under its name."""
-    steps = {name: _with_body(value) for name, value in layers.get("steps", {}).items()}
-    tasks = {name: _with_body(value) for name, value in layers.get("tasks", {}).items()}
-    workload, ctx = layers.get("workload", {}), layers.get("ctx", {})
-    args, item = layers.get("args", {}), layers.get("iter", {})
+    steps, tasks, workload, ctx, args, item = (
+        {name: _with_body(value) for name, value in layers.get(layer, {}).items()}
+        for layer in ("steps", "tasks", "workload", "ctx", "args", "iter")
+    )
     bare = {**steps, **tasks, **workload, **ctx, **args, **item}
     named = {
         "workload": workload,
@@ -155,11 +156,32 @@ def assembled(layers: dict[str, Any]) -> dict[str, Any]:
     return {**layers.get("others", {}), **bare, **named, **layers.get("reserved", {})}
 
 
+class _Response(dict):  # type: ignore[type-arg]
+    """An answer of HTTP: its body has two names, of which only `data` is passed on."""
+
+    def __missing__(self, key: str) -> Any:
+        if key == "body":
+            return self["data"]
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key == "body" or super().__contains__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+
 def _with_body(value: Any) -> Any:
-    """An answer of HTTP has its body under both of its names."""
-    if isinstance(value, dict) and "status_code" in value and "data" in value:
-        return {"body": value["data"], **value}
-    return value
+    if isinstance(value, list) and value and _is_response(value[0]):
+        return [_with_body(one) for one in value]
+    return _Response(value) if _is_response(value) else value
+
+
+def _is_response(value: Any) -> bool:
+    return isinstance(value, dict) and "status_code" in value and "data" in value
 
 
 class _Program:
