@@ -9,6 +9,7 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import stands_still
+from anabranch.kernel.run_numbers import run_number
 from anabranch.kernel.summary import child_answer, summarise
 from anabranch.kernel.values import aborted
 from anabranch.net.net import Admission, AdmitRule, Arc, Decision, Net, Patch, RunPolicy
@@ -250,7 +251,7 @@ def test_7_2_the_final_step_gets_counts_references_and_failures() -> None:
     run.done("a", {"big": "result"})
     run.fails("b")
     args = run.token("end").args
-    assert args["execution_id"] == "run"
+    assert (args["execution_id"], args["run_id"]) == (run_number("run"), "run")
     assert args["counts"] == {"steps": 3, "step_runs": 3, "branches": 2, "failed": 1, "aborted": 0}
     assert args["results"] == {
         "r": "anabranch:run:run/step/r",

@@ -88,7 +88,7 @@ def test_a_playbook_that_starts_itself_without_waiting_comes_to_an_end(tmp_path:
                 found.append(ended.status)
                 if ended.status != "completed":
                     break
-                run = ended.result["execution_id"]
+                run = ended.result["run_id"]
             return found
 
     assert asyncio.run(whole()) == ["completed", "completed", "completed", "failed"]

@@ -12,6 +12,7 @@ from typing import Any
 from anabranch.kernel import events as e
 from anabranch.kernel.causes import first_cause
 from anabranch.kernel.ending import end_now
+from anabranch.kernel.run_numbers import run_number
 from anabranch.kernel.state import ROOT_SCOPE, State
 from anabranch.kernel.tracker import loop_ref
 from anabranch.kernel.turn import Turn
@@ -126,7 +127,8 @@ def summary(turn: Turn) -> dict[str, Any]:
     """What the final step gets as args: counts and where the results are, never the results."""
     state = turn.state
     return {
-        "execution_id": state.run,
+        "execution_id": run_number(state.run),
+        "run_id": state.run,
         "steps": {
             name: {"runs": tally.runs, "status": tally.statuses[-1]}
             for name, tally in state.steps.items()

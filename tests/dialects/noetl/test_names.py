@@ -10,6 +10,7 @@ from anabranch.dialects.noetl.names import Names, view
 from anabranch.dialects.noetl.outcomes import DONE, FAILED, Synonym
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja.jinja import Jinja
+from anabranch.kernel.run_numbers import run_number
 
 EVENT: dict[str, Any] = {
     "ending": "done",
@@ -50,9 +51,10 @@ def routed(template: str, **changes: Any) -> Any:
         ("{{ workload.size }}", 10),
         ("{{ ctx.x }}", 5),
         ("{{ args.k }}", 1),
-        ("{{ execution_id }}", "run-1"),
+        ("{{ execution_id }}", run_number("run-1")),
+        ("{{ run_id }}", "run-1"),
         ("{{ job.uuid }}", "run-1"),
-        ("{{ job }}", {"uuid": "run-1", "id": "run-1", "execution_id": "run-1"}),
+        ("{{ job }}", {"uuid": "run-1", "id": "run-1", "execution_id": run_number("run-1")}),
         ("{{ ctx.size }}", 10),
         ("{{ ctx.shade }}", "ctx"),
         ("{{ ctx.nothing is defined }}", False),

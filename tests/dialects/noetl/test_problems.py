@@ -87,8 +87,8 @@ IN_A_STEP = [
     ("ignored-key", "spec: {cost_centre: 4}\n" + NOOP, 6, 10, "`cost_centre` of `spec`"),
     (
         "numeric-id",
-        'tool: {kind: sqlite, database: a, query: "select {{ execution_id }}"}',
-        *(6, 44, "number of the run"),
+        "tool: {kind: noop, result: \"{{ execution_id == 'abc' }}\"}",
+        *(6, 30, "is compared with the text 'abc', and is a number"),
     ),
     ("unknown-key", "tool: {kind: decision, ask: x, timeout: 5}", 6, 34, "'timeout'"),
     ("conflicting-keys", "tool: {kind: shell, command: a, cmds: [b]}", 6, 35, "`cmds`"),

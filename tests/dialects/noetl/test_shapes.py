@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from anabranch.dialects.noetl.names import Names, QueryNames, number_of, query_view, view
+from anabranch.dialects.noetl.names import view
 from anabranch.dialects.registry import compile_source
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja.jinja import Jinja
+from anabranch.kernel.run_numbers import run_number
 from anabranch.work.pipeline.controls import delay_seconds
 
 RESPONSE = {
@@ -129,28 +130,21 @@ def test_a_body_is_looked_for_only_in_answers() -> None:
 
 
 def test_the_number_of_a_run_never_changes() -> None:
-    assert number_of("run-1") == 5_649_154_386_500_085_046
-    assert all(0 < number_of(f"r{n}") < 2**63 for n in range(1000))
-    assert len({number_of(f"r{n}") for n in range(1000)}) == 1000
+    assert run_number("run-1") == 5_649_154_386_500_085_046
+    assert all(0 < run_number(f"r{n}") < 2**63 for n in range(1000))
+    assert len({run_number(f"r{n}") for n in range(1000)}) == 1000
 
 
-def test_a_run_is_a_number_in_queries_and_text_elsewhere() -> None:
-    text = "{{ execution_id }} {{ job.execution_id }} {{ job.uuid }} {{ execution_number }}"
-    number = number_of("run-1")
-    assert Jinja(query_view).rendered(text).evaluate(NAMES) == f"{number} {number} run-1 {number}"
-    assert Jinja(view).rendered(text).evaluate(NAMES) == f"run-1 run-1 run-1 {number}"
-
-
-def test_laying_the_names_of_queries_over_others_changes_only_that() -> None:
-    inside = query_view(view(NAMES))
-    assert isinstance(inside, QueryNames)
-    assert query_view(inside) is inside
-    assert view(inside) is inside
-    assert isinstance(view(NAMES), Names)
+def test_a_run_is_one_number_under_all_of_its_names() -> None:
+    numbers = "{{ execution_id }} {{ job.execution_id }} {{ execution_number }}"
+    number = run_number("run-1")
+    assert Jinja(view).rendered(numbers).evaluate(NAMES) == f"{number} {number} {number}"
+    assert Jinja(view).rendered("{{ job.uuid }} {{ run_id }}").evaluate(NAMES) == "run-1 run-1"
 
 
 def test_a_name_of_the_playbook_comes_before_ours() -> None:
     assert value("{{ execution_number }}", workload={"execution_number": "mine"}) == "mine"
+    assert value("{{ run_id }}", workload={"run_id": "mine"}) == "mine"
 
 
 # -- retries of a task -----------------------------------------------------------------------

@@ -169,7 +169,7 @@ def test_a_worker_of_ours_begins_children_as_the_definition_says(folder: Path) -
             name = await server.start(text, file="child.yaml")
             state = await server.parts.verbs.wait(name)
             assert None not in state.results["each"]["results"], state.problem
-            begun = [one["execution_id"] for one in state.results["each"]["results"]]
+            begun = [one["run_id"] for one in state.results["each"]["results"]]
             found = [(await workload(server, child))["n"] for child in begun]
             assert found == [2, 4], state.problem
 

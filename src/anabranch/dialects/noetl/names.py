@@ -14,7 +14,7 @@
     loop_index, loop             in a loop: the index, the size
     keychain                     on a worker: the secrets of the playbook
     <step>, steps.<step>         the last result of a step
-    execution_id, job            the run; in queries its number, elsewhere `execution_number`
+    execution_id, run_id, job    the run: its number, and the id that we gave it
     anything else                looked for in iter, args, ctx, workload, task results, step results
 
 Reserved names come first. Everything is made when it is asked for, because a guard asks for one
@@ -25,8 +25,6 @@ outcomes is in `outcomes.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 from anabranch.dialects.noetl.outcomes import (
@@ -42,6 +40,7 @@ from anabranch.dialects.noetl.outcomes import (
     as_result,
     is_response,
 )
+from anabranch.kernel.run_numbers import run_number
 
 # -- all names -------------------------------------------------------------------------------
 
@@ -92,9 +91,14 @@ class _Steps(Mapping[str, Any]):
         return len(self._results)
 
 
+def _execution_id(given: Given) -> int | None:
+    run = given.get("run")
+    return None if run is None else run_number(run)
+
+
 def _job(given: Given) -> Mapping[str, Any]:
     run = given.get("run")
-    return {"uuid": run, "id": run, "execution_id": run}
+    return {"uuid": run, "id": run, "execution_id": _execution_id(given)}
 
 
 # -- in a pipeline and in a loop -------------------------------------------------------------
@@ -249,7 +253,7 @@ RESERVED: Mapping[str, Callable[[Given], Any]] = {
     "outcome": _outcome,
     "output": _output,
     "steps": lambda given: _Steps(_steps(given)),
-    "execution_id": lambda given: given.get("run"),
+    "execution_id": _execution_id,
     "job": _job,
     "iter": _Iter,
     "vars": _variables,
@@ -272,16 +276,8 @@ RESULT = "result"
 RESPONSE, ERROR = "response", "error"
 #: What the run was given, where nothing else is called that.
 PAYLOAD = "payload"
-#: The number of the run, where nothing else is called that.
-NUMBER = "execution_number"
-
-
-@lru_cache(maxsize=1024)
-def number_of(run: str) -> int:
-    """A run as a whole number above zero that fits into 64 bits with a sign: the same for the same
-    run, wherever and whenever it is asked for. Tables of playbooks have such a column."""
-    digest = sha256(run.encode()).digest()
-    return int.from_bytes(digest[:8], "big") % (2**63 - 1) + 1
+#: The number of the run and our own id of it, where nothing else is called that.
+NUMBER, RUN = "execution_number", "run_id"
 
 
 class Names(Mapping[str, Any]):
@@ -338,30 +334,11 @@ FALLBACKS: Mapping[str, Callable[[Given], Any]] = {
     RESPONSE: _response,
     ERROR: _error,
     PAYLOAD: lambda given: Layered(given.get("args", EMPTY), given.get("workload", EMPTY)),
-    NUMBER: lambda given: number_of(given["run"]),
+    NUMBER: lambda given: run_number(given["run"]),
+    RUN: lambda given: given["run"],
 }
-
-
-class QueryNames(Names):
-    """The same in SQL, where a run is a number."""
-
-    __slots__ = ()
-
-    def __getitem__(self, key: str) -> Any:
-        if key == "execution_id":
-            return number_of(self._given["run"])
-        if key == "job":
-            return {**_job(self._given), "execution_id": number_of(self._given["run"])}
-        return super().__getitem__(key)
 
 
 def view(names: Given) -> Given:
     """Lay the playbook's names over the kernel's; laying them twice changes nothing."""
     return names if isinstance(names, Names) else Names(names)
-
-
-def query_view(names: Given) -> Given:
-    """The same for the texts and parameters of queries."""
-    if type(names) is QueryNames:
-        return names
-    return QueryNames(names._given if isinstance(names, Names) else names)

@@ -19,7 +19,6 @@ from anabranch.expressions.port import Constant, Expression, Paths
 DESCRIPTORS = (
     *("range", "jsonl", "csv", "parquet", "listing", "sql", "pages", "claim", "results_of"),
 )
-QUERIES = ("sql", "claim")  # those in which a run is a number
 LOOP_REF = "anabranch:run:"  # how `fanin.refs` begins
 #: What a description cannot do without.
 NEEDED = {"sql": ("query", "key"), "claim": ("command",), "pages": ("url",)}
@@ -81,8 +80,7 @@ class Sources(msgspec.Struct, frozen=True):
                 return Constant([])
         elif isinstance(node, Fields):
             self._check_descriptor(node, what)
-        queries = isinstance(node, Fields) and any(key in node for key in QUERIES)
-        return Collected((self.templates.queries() if queries else self.templates).tree(node))
+        return Collected(self.templates.tree(node))
 
     def _check_descriptor(self, node: Fields, what: str) -> None:
         named = [key for key in DESCRIPTORS if key in node]

@@ -12,7 +12,7 @@ import msgspec
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.names import query_view, view
+from anabranch.dialects.noetl.names import view
 from anabranch.dialects.source import Document
 from anabranch.expressions.jinja.jinja import (
     ConditionTemplate,
@@ -55,14 +55,7 @@ class TemplateCompiler:
         self.children: list[ChildPath] = []  # playbooks that are named
         self.credentials: list[CredentialName] = []  # named, and not in the keychain
         self.extras: list[ExtraNeed] = []  # packages that only some definitions need
-        self._in_query = False
         self._also: frozenset[str] = frozenset()
-
-    def queries(self) -> TemplateCompiler:
-        """The same for what goes to a database, where a run is a number."""
-        other = self.viewed(query_view)
-        other._in_query = True
-        return other
 
     def viewed(self, names: View, also: Collection[str] = ()) -> TemplateCompiler:
         """The same with other names in sight, some of them there only; what is found about the
@@ -185,7 +178,8 @@ class TemplateCompiler:
                 continue
             at = node.position if one.line == 1 else self._document.inside(node, one.line)
             self.readings.append((one, at))
-            if self._in_query and one.path[:2] in (("execution_id",), ("job", "execution_id")):
-                message = f"`{'.'.join(map(str, one.path))}` is the number of the run in a query"
-                hint = "write `job.uuid` for its id as text, `execution_number` for it elsewhere"
+            if one.compared and one.path in (("execution_id",), ("job", "execution_id")):
+                said = f"`{'.'.join(map(str, one.path))}` is compared with the text"
+                message = f"{said} {one.compared[0]!r}, and is a number"
+                hint = "compare `run_id`, which is a text, or write `| string` after it"
                 self._findings.add(at, "numeric-id", message, hint, "note")

@@ -13,18 +13,41 @@ _ASKS_WHETHER = frozenset({"defined", "undefined"})
 def readings(tree: nodes.Node) -> tuple[TemplateLookup, ...]:
     """In no particular order. Names that the template sets itself are among them."""
     found: list[TemplateLookup] = []
-    waiting: list[tuple[nodes.Node, bool]] = [(tree, False)]
+    waiting: list[tuple[nodes.Node, bool, tuple[str, ...]]] = [(tree, False, ())]
     while waiting:
-        node, allowed = waiting.pop()
+        node, allowed, texts = waiting.pop()
         if isinstance(node, (nodes.Name, nodes.Getattr, nodes.Getitem)):
-            waiting += [(inner, False) for inner in _looked_up(node, allowed, found)]
+            waiting += [(inner, False, ()) for inner in _looked_up(node, allowed, found, texts)]
         elif isinstance(node, nodes.Call):
-            waiting += [(inner, False) for inner in _called(node, found)]
+            waiting += [(inner, False, ()) for inner in _called(node, found)]
+        elif isinstance(node, nodes.Compare):
+            waiting += [(side, allowed, texts) for side, texts in _compared(node)]
         else:
             first = _may_be_missing(node)
             for inner in node.iter_child_nodes():
-                waiting.append((inner, allowed or inner is first))
+                waiting.append((inner, allowed or inner is first, ()))
     return tuple(found)
+
+
+def _compared(node: nodes.Compare) -> list[tuple[nodes.Node, tuple[str, ...]]]:
+    """The sides of a comparison, each with the texts that stand beside it."""
+    sides: list[nodes.Node] = [node.expr, *(operand.expr for operand in node.ops)]
+    texts: list[tuple[str, ...]] = [() for _ in sides]
+    for at, operand in enumerate(node.ops):
+        if operand.op in ("eq", "ne", "in", "notin"):
+            texts[at] += _texts(sides[at + 1])
+        if operand.op in ("eq", "ne"):
+            texts[at + 1] += _texts(sides[at])
+    return list(zip(sides, texts, strict=True))
+
+
+def _texts(node: nodes.Node) -> tuple[str, ...]:
+    match node:
+        case nodes.Const(value=str() as text):
+            return (text,)
+        case nodes.List(items=items) | nodes.Tuple(items=items):
+            return tuple(text for item in items for text in _texts(item))
+    return ()
 
 
 def _may_be_missing(node: nodes.Node) -> nodes.Node | None:
@@ -39,7 +62,9 @@ def _may_be_missing(node: nodes.Node) -> nodes.Node | None:
     return None
 
 
-def _looked_up(node: nodes.Node, allowed: bool, found: list[TemplateLookup]) -> list[nodes.Node]:
+def _looked_up(
+    node: nodes.Node, allowed: bool, found: list[TemplateLookup], texts: tuple[str, ...] = ()
+) -> list[nodes.Node]:
     """Notes what is read; what is left to look at are the keys that are worked out."""
     path: list[str | int] = []
     left: list[nodes.Node] = []
@@ -60,7 +85,9 @@ def _looked_up(node: nodes.Node, allowed: bool, found: list[TemplateLookup]) -> 
         node = inner
     if node.ctx == "load":
         whole = (node.name, *reversed(path))
-        found.append(TemplateLookup(whole, node.lineno, allowed_missing=allowed, open=opened))
+        found.append(
+            TemplateLookup(whole, node.lineno, allowed_missing=allowed, open=opened, compared=texts)
+        )
     return left
 
 

@@ -60,6 +60,7 @@ class TemplateLookup(msgspec.Struct, frozen=True):
     allowed_missing: bool = False
     open: bool = False  # a key that is worked out comes after the path, or a method
     called: bool = False  # the path is a name that is called as a function
+    compared: tuple[str, ...] = ()  # the texts that it is compared with
 
     @property
     def root(self) -> str:

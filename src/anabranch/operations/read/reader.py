@@ -12,6 +12,7 @@ import msgspec
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.explain import Unfinished, explain, trouble_of
 from anabranch.kernel.privacy import public
+from anabranch.kernel.run_numbers import run_number
 from anabranch.kernel.state import State
 from anabranch.kernel.step_status import step_statuses
 from anabranch.kernel.summary import faults_of, joins_of, loops_of, problems_of, summarise
@@ -377,9 +378,7 @@ def _number(net: Net, run: str) -> dict[str, str]:
     numbers."""
     if net.dialect != "noetl":
         return {}
-    from anabranch.dialects.noetl.names import number_of
-
-    return {"execution_number": str(number_of(run))}
+    return {"execution_number": str(run_number(run))}
 
 
 def head_fields(head: Head) -> dict[str, Any]:

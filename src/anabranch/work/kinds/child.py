@@ -17,6 +17,7 @@ from typing import Any
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.expressions.port import Expression
 from anabranch.files import FileTimeout
+from anabranch.kernel.run_numbers import run_number
 from anabranch.kernel.values import Answer, failed, postponed, succeeded
 from anabranch.net.net import Work, child_target
 from anabranch.net.program import Program
@@ -66,7 +67,7 @@ class Child:
             return fault(kind, f"child {path}: {error}")
         if waits:
             return Parked(run)
-        return succeeded({"status": "started", "execution_id": run})
+        return succeeded({"status": "started", "execution_id": run_number(run), "run_id": run})
 
 
 def child_tasks(work: Work) -> Iterator[tuple[Expression | None, bool]]:

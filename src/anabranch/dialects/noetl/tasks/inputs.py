@@ -96,8 +96,6 @@ class TaskInputs:
 
     def of_kind(self, kind: str) -> dict[str, Any]:
         """For the kinds that come with Anabranch."""
-        if kind in (*SQL_KINDS, "transfer"):
-            self._templates = self._templates.queries()
         given = self._own(kind)
         args = self._args()
         if args and "args" in given:

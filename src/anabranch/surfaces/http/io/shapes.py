@@ -118,7 +118,7 @@ class RunShown(msgspec.Struct, omit_defaults=True):
     signals: list[SignalView] = []  # that it keeps
     session: dict[str, Any] | None = None
     joins_dropped: int | None = None
-    execution_number: str | None = None  # of a playbook: what `execution_id` is in its queries
+    execution_number: str | None = None  # of a playbook: what `execution_id` is in it
 
 
 class Explained(msgspec.Struct):

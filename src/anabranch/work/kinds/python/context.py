@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch.dialects.noetl.names import identity_of, number_of
+from anabranch.dialects.noetl.names import identity_of
+from anabranch.kernel.run_numbers import run_number
 
 #: Names of the kernel that have another form here, or mean nothing to code.
 _OWN = frozenset(
@@ -41,9 +42,9 @@ def _reserved(
     found: dict[str, Any] = {}
     run = names.get("run")
     if run is not None:
-        number = number_of(run)
-        found |= {"execution_id": run, "execution_number": number, "run": run}
-        found["job"] = {"uuid": run, "id": run, "execution_id": run}
+        number = run_number(run)
+        found |= {"execution_id": number, "execution_number": number, "run": run, "run_id": run}
+        found["job"] = {"uuid": run, "id": run, "execution_id": number}
     if "task" in local:
         found |= {"_task": local["task"], "_attempt": local["attempt"], "_prev": local["prev"]}
     if local.get("outcome") is not None:

@@ -240,7 +240,7 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
         if shown[key]:
             lines.append(f"  {key}: {shown[key]}")
     if shown.get("execution_number"):
-        lines.append(f"  number in queries: {shown['execution_number']}")
+        lines.append(f"  execution_id: {shown['execution_number']}")
     lines += [f"  input {k}: {render.short(v)}" for k, v in shown["input"].items()]
     lines += [f"  context {k}: {render.short(v)}" for k, v in shown["context"].items()]
     lines += render.failure_lines(shown)
