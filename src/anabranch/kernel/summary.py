@@ -165,7 +165,8 @@ def child_answer(state: State) -> Answer:
     if state.status in ("completed", "partial"):
         return _good_child(state)
     why = state.problem.message if state.problem is not None else state.status
-    return failed("child", f"child run {state.run} ended {state.status}: {why}", retryable=False)
+    message = f"child run {state.run} ended {state.status}: {why}"
+    return failed("child", message, retryable=state.status != "cancelled")
 
 
 def _good_child(state: State) -> Answer:

@@ -21,6 +21,7 @@ from anabranch.runtime.live_run import LiveRun, load_state
 from anabranch.store.ports import Store
 
 CHILDREN_KEPT = 256
+PREFIX = 32  # of the id of a run, in those of its children; longer ones are cut
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
@@ -84,7 +85,7 @@ class ChildRuns:
     def ask_child(self, run: str, job: str, attempt: int, ticket: str) -> None:
         """What the job is parked for may have ended without its parent having heard of it."""
         child = self._ended_child(ticket) if ticket else None
-        if child is not None and _is_child_of(child, run, job):
+        if child is not None and is_child_of(child, run, job):
             self._answer(run, job, attempt, child)
 
     def _answer(self, run: str, job: str, attempt: int, child: State) -> None:
@@ -108,9 +109,15 @@ class ChildRuns:
             child = self._find(ticket).state
         except AnabranchError:
             return  # not a run, or over
-        if _is_child_of(child, run, job):
+        if is_child_of(child, run, job):
             self.say(child.run, s.Cancel(self._actor, reason))
 
 
-def _is_child_of(child: State, run: str, job: str) -> bool:
+def is_child_of(child: State, run: str, job: str) -> bool:
     return child.parent is not None and child.parent.startswith(f"{run}/{job}#")
+
+
+def may_be_child(ticket: str, run: str) -> bool:
+    """Without a look at the store, which most tickets are not worth: the id of a child is made from
+    the key of the job that starts it, and that begins with its run."""
+    return bool(ticket) and ticket.startswith(run[:PREFIX])

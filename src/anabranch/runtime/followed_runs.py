@@ -14,7 +14,8 @@ from functools import partial
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel import events as e
-from anabranch.kernel.state import State
+from anabranch.kernel.state import Job, State
+from anabranch.runtime.child_runs import is_child_of, may_be_child
 from anabranch.runtime.cluster.member import ClusterMember
 from anabranch.runtime.core import Core
 from anabranch.runtime.live_run import history, load_state
@@ -61,15 +62,29 @@ class FollowedRuns:
             self._check_going()
             if self._member is not None and not self._member.here(run):
                 load = partial(self._stored_state, run)
-                return await self._member.remote.wait(run, load, standing=standing)
+                rests = self._stands if standing else None
+                return await self._member.remote.wait(run, load, rests)
             state = self._settled_here(run, standing)
             if state is not None:
                 return state
             try:
-                return await self._subscribers.wait(run, standing)
+                if not standing:
+                    return await self._subscribers.wait(run, standing)
+                await self._moved([run, *self._descendants(self.state(run))])
             except AnabranchError as error:
                 if error.code != ELSEWHERE:  # another server has it now: wait there
                     raise
+
+    async def _moved(self, runs: Sequence[str]) -> None:
+        """When one of them has changed: what a run waits for may be what its child waits for."""
+        watching = [self._subscribers.watch(run) for run in runs]
+        try:
+            done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+        finally:
+            for one in watching:
+                one.cancel()
 
     async def is_settled(self, run: str, *, standing: bool) -> bool:
         """Whether `wait` would return at once."""
@@ -77,12 +92,37 @@ class FollowedRuns:
         if self._member is None or self._member.here(run):
             return self._settled_here(run, standing) is not None
         load = partial(self._stored_state, run)
-        return (await self._member.remote.look(run, load, standing=standing))[1] is not None
+        rests = self._stands if standing else None
+        return (await self._member.remote.look(run, load, rests))[1] is not None
 
     def _settled_here(self, run: str, standing: bool) -> State | None:
         state = self.state(run)
-        over = state.finished or (standing and stands(state, self._clock.now()))
+        over = state.finished or (standing and self._stands(state))
         return state if over and self._durable(run, state) else None
+
+    def _stands(self, state: State) -> bool:
+        return stands(state, self._clock.now(), self._child_stands)
+
+    def _child_stands(self, state: State, job: Job) -> bool:
+        child = self._child(state, job)
+        return child is not None and not child.finished and self._stands(child)
+
+    def _descendants(self, state: State) -> Iterator[str]:
+        """The children that the run waits for, and theirs."""
+        for job in state.jobs.values():
+            child = self._child(state, job)
+            if child is not None:
+                yield child.run
+                yield from self._descendants(child)
+
+    def _child(self, state: State, job: Job) -> State | None:
+        run = job.ticket
+        if not may_be_child(run, state.run):
+            return None
+        if run not in self._core.live and self._store.head(run) is None:
+            return None
+        child = self.state(run)
+        return child if is_child_of(child, state.run, job.id) else None
 
     def _durable(self, run: str, state: State) -> bool:
         """Has everybody who reads the store this state? What is not written yet is told later."""

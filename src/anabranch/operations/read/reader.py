@@ -13,13 +13,14 @@ from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.explain import Unfinished, explain, trouble_of
 from anabranch.kernel.privacy import public
 from anabranch.kernel.run_numbers import run_number
-from anabranch.kernel.state import State
+from anabranch.kernel.state import Job, State
 from anabranch.kernel.step_status import step_statuses
 from anabranch.kernel.summary import faults_of, joins_of, loops_of, problems_of, summarise
 from anabranch.literals import ItemState
 from anabranch.net.net import Net
 from anabranch.operations.definitions.keychain_files import look_at_files
 from anabranch.operations.definitions.preflight import Preflight
+from anabranch.operations.read.children import through_children
 from anabranch.operations.read.event_view import EventRecord, EventView
 from anabranch.operations.read.on_clusters import Clusters, placed
 from anabranch.operations.read.waiting import (
@@ -31,6 +32,7 @@ from anabranch.operations.read.waiting import (
     worded,
 )
 from anabranch.operations.schedules.labels import begun_by
+from anabranch.runtime.child_runs import is_child_of, may_be_child
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.values.payloads import holds_ref, mentions_ref, resolve
@@ -254,13 +256,21 @@ class Reader:
         return int(time.time() * 1000)
 
     def _waiting(self, net: Net, state: State) -> list[dict[str, Any]]:
-        found = [self._told(state, one) for one in explain(net, state)]
+        unfinished = through_children(explain(net, state), state, self._child)
+        found = [self._told(state, one) for one in unfinished]
         missing = self._preflight.missing_for(net, state) if self._preflight is not None else []
         if missing:
             why = "an engine that has what it needs: " + "; ".join(one.message for one in missing)
             movers = tuple(one.hint for one in missing)
             found.insert(0, Waiting("run", state.run, "", why, state.updated_at, None, movers))
         return [msgspec.to_builtins(one) for one in found]
+
+    def _child(self, state: State, job: Job) -> tuple[Net, State] | None:
+        head = self._store.head(job.ticket) if may_be_child(job.ticket, state.run) else None
+        if head is None or head.finished:
+            return None
+        child = self.state_of(head)
+        return (self.net(head), child) if is_child_of(child, state.run, job.id) else None
 
     def _told(self, state: State, one: Unfinished) -> Waiting:
         """One thing in words; a job of a pool also says who does that pool."""

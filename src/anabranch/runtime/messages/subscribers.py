@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from anabranch.errors import AnabranchError
 from anabranch.kernel.quiescence import status_of
-from anabranch.kernel.state import State
+from anabranch.kernel.state import Job, State
 from anabranch.runtime.effects import DurableEvents, Replied
 
 T = TypeVar("T")
@@ -153,6 +153,10 @@ class Subscribers:
             _tell(waiting, why())
 
 
+def never(_state: State, _job: Job) -> bool:
+    return False
+
+
 def _added(listeners: list[T], one: T) -> Callable[[], None]:
     listeners.append(one)
     return partial(listeners.remove, one)
@@ -165,12 +169,13 @@ def _tell(waiting: Iterable[asyncio.Future[Any]], error: AnabranchError) -> None
             future.exception()  # whoever has stopped listening is not to be complained of
 
 
-def stands(state: State, now: int) -> bool:
-    """Nothing will happen by itself for a while: not a timer, not a job."""
+def stands(state: State, now: int, child_stands: Callable[[State, Job], bool] = never) -> bool:
+    """Nothing will happen by itself for a while: not a timer, not a job, not a child that moves."""
     status = status_of(state)
     if status == "paused":
         return not any(job.phase == "running" for job in state.jobs.values())
     alarm = state.timers.earliest()
     soon = alarm is not None and alarm - now <= STAND_BY_SECONDS * 1000
-    asked = any(job.wait is None for job in state.jobs.values())  # somebody outside, as a child
-    return status == "waiting" and not asked and not soon
+    if status != "waiting" or soon:
+        return False
+    return all(job.wait is not None or child_stands(state, job) for job in state.jobs.values())
