@@ -109,6 +109,7 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
     state.workload = dict(event.workload) or EMPTY
     state.started_at = at
     state.parent = event.parent
+    state.begun_by = event.begun_by
     state.origin = event.origin
     state.returns = event.returns
     state.trace = event.trace

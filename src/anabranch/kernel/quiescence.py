@@ -12,13 +12,13 @@ from typing import Any
 from anabranch.kernel import events as e
 from anabranch.kernel.causes import first_cause
 from anabranch.kernel.ending import end_now
-from anabranch.kernel.run_numbers import run_number
 from anabranch.kernel.state import ROOT_SCOPE, State
 from anabranch.kernel.tracker import loop_ref
 from anabranch.kernel.turn import Turn
 from anabranch.kernel.values import Fault
 from anabranch.literals import RunStatus
 from anabranch.net.net import Net
+from anabranch.net.run_numbers import run_number
 
 
 def status_of(state: State) -> RunStatus:

@@ -334,6 +334,7 @@ class State(msgspec.Struct, gc=False):
     finished_at: int = 0
     deadline: int = 0
     parent: str | None = None
+    begun_by: str = ""  # the run whose task began it, also where that does not wait for it
     origin: str | None = None
     labels: dict[str, str] = EMPTY
     workload: dict[str, Any] = EMPTY

@@ -12,15 +12,14 @@ import msgspec
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.explain import Unfinished, explain, trouble_of
 from anabranch.kernel.privacy import public
-from anabranch.kernel.run_numbers import run_number
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.step_status import step_statuses
 from anabranch.kernel.summary import faults_of, joins_of, loops_of, problems_of, summarise
 from anabranch.literals import ItemState
 from anabranch.net.net import Net
+from anabranch.net.run_numbers import run_number
 from anabranch.operations.definitions.keychain_files import look_at_files
 from anabranch.operations.definitions.preflight import Preflight
-from anabranch.operations.read.children import through_children
 from anabranch.operations.read.event_view import EventRecord, EventView
 from anabranch.operations.read.on_clusters import Clusters, placed
 from anabranch.operations.read.waiting import (
@@ -31,6 +30,7 @@ from anabranch.operations.read.waiting import (
     signals_of,
     worded,
 )
+from anabranch.operations.runs.children import begun_children, through_children
 from anabranch.operations.schedules.labels import begun_by
 from anabranch.runtime.child_runs import is_child_of, may_be_child
 from anabranch.runtime.live_run import history, load_state
@@ -236,6 +236,7 @@ class Reader:
             "missing": self._missing(net, state),
             "waiting": self._waiting(net, state),
             "signals": self._kept(net, state),
+            "children": self.begun(head.run),
         }
 
     def signals(self, run: str) -> dict[str, Any]:
@@ -263,6 +264,11 @@ class Reader:
             why = "an engine that has what it needs: " + "; ".join(one.message for one in missing)
             movers = tuple(one.hint for one in missing)
             found.insert(0, Waiting("run", state.run, "", why, state.updated_at, None, movers))
+        return [msgspec.to_builtins(one) for one in found]
+
+    def begun(self, run: str) -> list[dict[str, Any]]:
+        """The runs that it has begun without waiting for them, and that have not ended well."""
+        found = begun_children(self._store, self.state_of, run)
         return [msgspec.to_builtins(one) for one in found]
 
     def _child(self, state: State, job: Job) -> tuple[Net, State] | None:

@@ -17,10 +17,10 @@ from typing import Any
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.expressions.port import Expression
 from anabranch.files import FileTimeout
-from anabranch.kernel.run_numbers import run_number
 from anabranch.kernel.values import Answer, failed, postponed, succeeded
 from anabranch.net.net import Work, child_target
 from anabranch.net.program import Program
+from anabranch.net.run_numbers import run_number
 from anabranch.store.outages import passes
 from anabranch.work.faults import fault
 from anabranch.work.port import Parked, Task

@@ -73,3 +73,60 @@ def test_a_child_that_failed_is_tried_again_as_a_run_of_its_own(here: Here) -> N
     assert done.json["result"] == 3
     runs = here.ok("runs", "--json").json
     assert sorted(one["status"] for one in runs) == ["completed", "completed", "failed", "failed"]
+
+
+BEGINS = """metadata: {name: begins}
+workflow:
+  - step: begin
+    tool: {kind: playbook, path: CHILD}
+    next: {arcs: [{step: begun}]}
+  - step: begun
+    tool: {kind: noop, result: "{{ begin.status }}"}
+"""
+SLOW = """metadata: {name: slow}
+workflow:
+  - step: sleep
+    tool: {kind: shell, command: "sleep 0.3; exit CODE"}
+    next: {arcs: [{step: end, when: "{{ event.name == 'step.done' }}"}]}
+  - step: end
+    tool: {kind: noop}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (SLOW.replace("CODE", "0"), 0, ""),
+        (SLOW.replace("CODE", "7"), 1, "(slow) ended failed: sleep: "),
+        (GATE, 4, "(gate) is left waiting: ask waits for a decision: Ship it?"),
+        (BEGINS.replace("CHILD", "./gate.yaml"), 4, "(gate) is left waiting"),
+    ],
+    ids=["well", "failed", "left", "of a child"],
+)
+def test_runs_that_are_only_begun_are_followed_to_their_end(
+    here: Here, text: str, code: int, said: str
+) -> None:
+    here.write("child.yaml", HEAD + text)
+    here.write("begins.yaml", HEAD + BEGINS.replace("CHILD", "./child.yaml"))
+    done = here.run("run", "begins.yaml", "--json")
+    assert done.code == code, done
+    assert done.json["result"] == "started"
+    assert said in done.err
+    assert [one["finished"] for one in done.json.get("children", [])] == [code == 1] * (code > 0)
+    statuses = {one["status"] for one in here.ok("runs", "--json").json}
+    assert "running" not in statuses
+
+
+def test_who_does_not_want_to_wait_for_them_says_so(here: Here) -> None:
+    here.write("begins.yaml", HEAD + BEGINS.replace("CHILD", "./gate.yaml"))
+    done = here.run("run", "begins.yaml", "--no-children", "--run-id", "alone")
+    assert (done.code, "child run" in done.err) == (0, False)
+    (left,) = here.ok("explain", "alone", "--json").json["children"]
+    assert (left["name"], left["finished"]) == ("gate", False)
+
+
+def test_a_run_whose_id_only_looks_like_a_childs_is_none(here: Here) -> None:
+    assert here.run("run", "gate.yaml", "--run-id", "one-two").code == 4
+    done = here.run("run", "gate.yaml", "--run-id", "one")
+    assert "one-two" not in "".join(line for line in done.err.splitlines() if "child" in line)
+    assert here.ok("explain", "one", "--json").json["children"] == []

@@ -209,6 +209,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "default": None,
         "help": "show a live view (default: when standard error is a terminal)",
     },
+    "--no-children": {
+        "action": "store_true",
+        "help": "do not wait for runs that its tasks begin without waiting for them",
+    },
     "--lenient": {
         "action": "store_true",
         "help": "end with 0, not 3, when the run is completed with problems that nothing handled",
@@ -260,7 +264,7 @@ def grace(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def watching(parser: argparse.ArgumentParser) -> None:
-    options(parser, "--watch", "--lenient")
+    options(parser, "--watch", "--no-children", "--lenient")
     grace(parser, "how long an interrupted engine waits for running jobs")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from anabranch.surfaces.cli.output.render import clean
@@ -24,6 +24,12 @@ def exit_code(status: str, problems: int, *, lenient: bool) -> int:
     if status == "completed" and problems and not lenient:
         return WITH_PROBLEMS
     return EXIT.get(status, FAILED)
+
+
+def code_of_children(statuses: Iterable[str]) -> int:
+    """A child that failed weighs more than one that is left, and that more than a partial one."""
+    codes = {EXIT.get(status, FAILED) for status in statuses}
+    return next((code for code in (FAILED, LEFT_WAITING, WITH_PROBLEMS) if code in codes), 0)
 
 
 def unhandled(summary: Mapping[str, Any]) -> int:

@@ -16,6 +16,7 @@ from anabranch.operations.read.items import LoopItem
 from anabranch.operations.read.joins import GatheredStep
 from anabranch.operations.read.waiting import SignalView, Waiting
 from anabranch.operations.runs.approvals import Approval
+from anabranch.operations.runs.children import ChildRun
 from anabranch.store.damage import damage_of
 from anabranch.store.ports import DefinitionCard, Head
 from anabranch.surfaces.http.io.problems import PlaceProblem
@@ -132,6 +133,8 @@ class Explained(msgspec.Struct):
     engine: str | None
     waiting: list[Waiting]
     signals: list[SignalView] = []  # that it keeps
+    #: Runs that its tasks have begun without waiting for them, and that have not ended well.
+    children: list[ChildRun] = []
 
 
 class EventPage(msgspec.Struct):

@@ -14,13 +14,19 @@ from anabranch.net.problems import Problem
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.backend.port import Row
 from anabranch.surfaces.cli.output import render
-from anabranch.surfaces.cli.output.exit_codes import exit_code, problem_lines, unhandled
+from anabranch.surfaces.cli.output.exit_codes import (
+    code_of_children,
+    exit_code,
+    problem_lines,
+    unhandled,
+)
 from anabranch.surfaces.cli.output.live import Screen, until_interrupted
 
 #: What `run --json` prints, of all that is known about a run.
 SUMMARY = ("run", "name", "dialect", "status", "result", "steps", "joins", "problem", "problems",
-           "tolerated", "handled", "failures", "session", "joins_dropped")  # fmt: skip
+           "tolerated", "handled", "failures", "session", "joins_dropped", "children")  # fmt: skip
 LEFT = ("waiting", "paused")
+NAMED = 5  # children
 
 
 class FollowedRun:
@@ -42,6 +48,10 @@ class FollowedRun:
         where it is left so."""
         raise NotImplementedError
 
+    async def children(self, run: str) -> list[Row]:
+        """The runs that it has begun without waiting for them, and that have not ended well."""
+        raise NotImplementedError
+
     async def _leave(self, run: str) -> int:
         """Interrupted before that."""
         raise NotImplementedError
@@ -58,11 +68,29 @@ class FollowedRun:
 
     async def to_its_end(self, run: str) -> int:
         """Until it has settled or is interrupted; prints it, gives the exit code."""
-        ending = asyncio.ensure_future(self._settled(run))
+        ending = asyncio.ensure_future(self._settled_with_children(run))
         if await until_interrupted(ending, self.interrupted, self._view(run)):
-            ending.result()
-            return self.report(await self._shown(run))
+            children = {"children": found} if (found := ending.result()) else {}
+            return self.report({**await self._shown(run), **children})
         return await self._leave(run)
+
+    async def _settled_with_children(self, run: str) -> list[Row]:
+        """Returns the children that did not end well, or are left."""
+        await self._settled(run)
+        if self.options.no_children:
+            return []
+        seen: set[str] = set()
+        while True:
+            found = await self.children(run)
+            going = [one for one in found if not one["finished"] and one["run"] not in seen]
+            if not going:
+                return found
+            names = ", ".join(f"{one['run']} ({one['name']})" for one in going[:NAMED])
+            more = f" and {len(going) - NAMED} more" if len(going) > NAMED else ""
+            self.say(f"run {run} has begun others, which are followed to their end: {names}{more}")
+            for one in going:
+                await self._settled(one["run"])
+                seen.add(one["run"])
 
     def _view(self, run: str) -> asyncio.Task[None] | None:
         watch = self.options.watch
@@ -91,7 +119,13 @@ class FollowedRun:
         if status in LEFT:
             self.say(f"run {shown['run']} is left {status}:")
             self.say("\n".join(render.waiting_lines(shown["waiting"])))
-        return exit_code(status, unhandled(shown), lenient=self.options.lenient)
+        children = shown.get("children", [])
+        for one in children:
+            became = f"ended {one['status']}" if one["finished"] else f"is left {one['status']}"
+            why = f": {render.clean(one['reason'])}" if one["reason"] else ""
+            self.say(f"child run {one['run']} ({render.clean(one['name'])}) {became}{why}")
+        own = exit_code(status, unhandled(shown), lenient=self.options.lenient)
+        return own or code_of_children(one["status"] for one in children)
 
 
 def given_input(options: argparse.Namespace) -> dict[str, Any]:

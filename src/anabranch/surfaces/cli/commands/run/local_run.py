@@ -95,6 +95,9 @@ class LocalRun(FollowedRun):
             shown["waiting"] = self.parts.verbs.read.explain(run)["waiting"]
         return shown
 
+    async def children(self, run: str) -> list[Row]:
+        return self.parts.verbs.read.begun(run)
+
     def _summary(self, run: str) -> Row:
         """With when it began and ended, as `show` has it."""
         read = self.parts.verbs.read
@@ -215,7 +218,8 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
             return await control.resume(options, settings)
         for missing in (await session.missing([head])).values():
             raise missing
-        await session.open(only=[head.run])
+        begun = [one["run"] for one in await session.children(head.run) if not one["finished"]]
+        await session.open(only=[head.run, *begun])
         if head.status == "paused":
             await session.parts.verbs.send(head.run, s.Resume(options.actor))
         return await session.to_its_end(head.run)

@@ -55,6 +55,10 @@ class RemoteRun(FollowedRun):
     async def _shown(self, run: str) -> Row:
         return await self._runs.show(run)
 
+    async def children(self, run: str) -> list[Row]:
+        children: list[Row] = (await self._runs.explain(run))["children"]
+        return children
+
     async def _leave(self, run: str) -> int:
         self.report(await self._runs.show(run))
         self.say(f"interrupted; the server goes on with it: anabranch events {run} --follow")

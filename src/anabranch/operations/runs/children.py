@@ -1,0 +1,86 @@
+"""The children of a run: what it waits for by way of them, as deep as it goes, and those that it
+has begun and does not wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from anabranch.kernel.explain import Mover, Unfinished, explain
+from anabranch.kernel.state import Job, State
+from anabranch.net.net import Net
+from anabranch.store.ports import Head, HeadFilter, Store
+
+CHILDREN_SHOWN = 50
+DEPTH_MAX = 1_000  # of children of children
+#: Finds the child run that a job is parked for; None where it is none, or has ended.
+FindChild = Callable[[State, Job], tuple[Net, State] | None]
+
+
+def through_children(
+    found: Iterable[Unfinished], state: State, find: FindChild
+) -> list[Unfinished]:
+    return [_through_child(one, state, find) for one in found]
+
+
+def _through_child(one: Unfinished, state: State, find: FindChild) -> Unfinished:
+    job = state.jobs.get(one.id) if one.what == "job" else None
+    child = find(state, job) if job is not None and job.phase == "parked" else None
+    if child is None:
+        return one
+    net, inner = child
+    found = through_children(explain(net, inner), inner, find)
+    still = [each for each in found if not each.at_work]
+    if not still:
+        movers = (Mover("", f"run {inner.run}"),)
+        return replace(one, waits_for=f"its child run {inner.run}, at work", movers=movers)
+    first = still[0]
+    what = " ".join(filter(None, (first.step, "waits for", first.waits_for)))
+    more = f"; and {len(still) - 1} more there" if len(still) > 1 else ""
+    waits_for = f"its child run {inner.run}: {what}{more}"
+    return replace(one, waits_for=waits_for, movers=first.movers)
+
+
+# -- those that it does not wait for -----------------------------------------------------------
+
+
+class ChildRun(msgspec.Struct, frozen=True):
+    """A run that a task began without waiting for it."""
+
+    run: str
+    name: str
+    status: str
+    reason: str
+    finished: bool
+
+
+def begun_children(store: Store, load: Callable[[Head], State], run: str) -> list[ChildRun]:
+    """Those of the run and of its children that have not ended well, those at work first."""
+    # The id of a child begins with that of its run; so may an id that somebody chose.
+    heads = [
+        *store.heads(HeadFilter(run_prefix=f"{run}-", statuses=_OPEN, limit=CHILDREN_SHOWN)),
+        *store.heads(HeadFilter(run_prefix=f"{run}-", statuses=_WRONG, limit=CHILDREN_SHOWN)),
+    ]
+    return [
+        ChildRun(head.run, head.name, head.status, head.reason, head.finished)
+        for head in heads
+        if head.parent is None and _leads_to(store, load, head, run)
+    ]
+
+
+_OPEN = ("running", "queued", "waiting", "paused")
+_WRONG = ("failed", "partial", "cancelled", "deadline_exceeded", "step_timeout")
+
+
+def _leads_to(store: Store, load: Callable[[Head], State], head: Head | None, run: str) -> bool:
+    for _ in range(DEPTH_MAX):
+        if head is None:
+            return False
+        state = load(head)
+        by = state.begun_by or (state.parent or "").partition("/")[0]
+        if by == run:
+            return True
+        head = store.head(by) if by else None
+    return False
