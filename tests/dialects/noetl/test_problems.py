@@ -90,6 +90,7 @@ IN_A_STEP = [
         "tool: {kind: noop, result: \"{{ execution_id == 'abc' }}\"}",
         *(6, 30, "is compared with the text 'abc', and is a number"),
     ),
+    ("begun-only", "tool: {kind: playbook, path: a/b}", 6, 10, "does not wait for it"),
     ("unknown-key", "tool: {kind: decision, ask: x, timeout: 5}", 6, 34, "'timeout'"),
     ("conflicting-keys", "tool: {kind: shell, command: a, cmds: [b]}", 6, 35, "`cmds`"),
     ("conflicting-keys", "tool: {kind: http, url: a, endpoint: b}", 6, 30, "`endpoint`"),

@@ -190,7 +190,7 @@ def test_problems_of_tasks(code: str, step: str, line: int, column: int, words: 
     "named", ["catalog_id: 4711", "path: p, version: 2", "path: p, version: latest", "path: a/b"]
 )
 def test_a_child_from_a_catalog_is_no_problem(named: str) -> None:
-    assert problems_of(child(named)) == ()
+    assert problems_of(child(f"{named}, return_step: end")) == ()
 
 
 def test_set_shared_needs_its_own_reducer() -> None:

@@ -263,7 +263,7 @@ class Tasks(msgspec.Struct, frozen=True):
             set_shared=writes.shared,
             set_prev=writes.prev,
             hooks=policy.hooks,
-            waits=kind == WAIT or (kind == "playbook" and _is_waiting(task)),
+            waits=kind == WAIT or (kind == "playbook" and _awaits_child(task)),
             wait=wait,
             inclusive=policy.inclusive,
         )
@@ -420,12 +420,18 @@ def _asks_where_it_is(task: TaskSpec) -> bool:
     return any(path[0] in ("_task", "_attempt") for path in reads)
 
 
-def _is_waiting(task: Section) -> bool:
+def _awaits_child(task: Section) -> bool:
+    """Notes where nothing is said: others may expect that the step waits."""
     values: Mapping[str, Any] = task.node.fields
-    return any(
+    awaits = any(
         key in task and not (isinstance(values[key], Scalar) and values[key].value is False)
         for key in WAITING
     )
+    if not any(key in task for key in WAITING):
+        message = f"{task.what} only starts its child, and does not wait for it"
+        hint = "to wait, name the step of the child whose result it wants: `return_step`"
+        task.report("kind", "begun-only", message, hint, "note")
+    return awaits
 
 
 def _time_parts(parts: Section) -> dict[str, float]:

@@ -387,6 +387,16 @@ def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) 
     return lines
 
 
+def child_lines(children: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Runs that were begun by tasks that do not wait for them, and have not ended well."""
+    lines = []
+    for one in children:
+        became = f"ended {one['status']}" if one["finished"] else f"is left {one['status']}"
+        why = f": {clean(one['reason'])}" if one["reason"] else ""
+        lines.append(f"child run {one['run']} ({clean(one['name'])}) {became}{why}")
+    return lines
+
+
 def schedule_lines(begun_by: Mapping[str, str] | None) -> list[str]:
     """Which schedule began a run, and why."""
     if begun_by is None:

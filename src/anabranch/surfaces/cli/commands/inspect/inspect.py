@@ -274,6 +274,7 @@ async def explain(options: argparse.Namespace, settings: Settings) -> int:
     if told["went_wrong"]:
         lines.append(f"  went wrong: {render.clean(told['went_wrong'])}")
     lines += render.signal_lines(told.get("signals", ()))
+    lines += [f"  {line}" for line in render.child_lines(told["children"])]
     if told["waiting"] and told["engine"] is None:
         lines.append(f"  no engine runs on this store: `anabranch resume {told['run']}` starts one")
     return render.tell(options, told, "\n".join(lines))

@@ -120,10 +120,8 @@ class FollowedRun:
             self.say(f"run {shown['run']} is left {status}:")
             self.say("\n".join(render.waiting_lines(shown["waiting"])))
         children = shown.get("children", [])
-        for one in children:
-            became = f"ended {one['status']}" if one["finished"] else f"is left {one['status']}"
-            why = f": {render.clean(one['reason'])}" if one["reason"] else ""
-            self.say(f"child run {one['run']} ({render.clean(one['name'])}) {became}{why}")
+        for line in render.child_lines(children):
+            self.say(line)
         own = exit_code(status, unhandled(shown), lenient=self.options.lenient)
         return own or code_of_children(one["status"] for one in children)
 
