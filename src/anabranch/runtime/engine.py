@@ -587,8 +587,7 @@ class EngineLoop:
     def _publish(self, news: DurableEvents) -> None:
         ended = news.status if news.final is not None else ""
         self.engine_metrics.published(news.first_seq, news.events, ended)
-        live = self._core.live.get(news.run)
-        self.subscribers.publish(news, live.state if live is not None else None)
+        self.subscribers.publish(news)
         if self.member is not None:
             self.member.news.told(news)
 

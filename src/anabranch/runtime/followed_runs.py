@@ -14,13 +14,16 @@ from functools import partial
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel import events as e
+from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import Job, State
 from anabranch.runtime.child_runs import is_child_of, may_be_child
 from anabranch.runtime.cluster.member import ClusterMember
 from anabranch.runtime.core import Core
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.messages.codec import ELSEWHERE
-from anabranch.runtime.messages.subscribers import Subscribers, stands
+from anabranch.runtime.messages.subscribers import Subscribers
+
+STAND_BY_SECONDS = 60
 
 
 class FollowedRuns:
@@ -69,8 +72,8 @@ class FollowedRuns:
                 return state
             try:
                 if not standing:
-                    return await self._subscribers.wait(run, standing)
-                await self._moved([run, *self._descendants(self.state(run))])
+                    return await self._subscribers.wait(run)
+                await self._moved([run, *self._moving_child(self.state(run))])
             except AnabranchError as error:
                 if error.code != ELSEWHERE:  # another server has it now: wait there
                     raise
@@ -101,19 +104,32 @@ class FollowedRuns:
         return state if over and self._durable(run, state) else None
 
     def _stands(self, state: State) -> bool:
-        return stands(state, self._clock.now(), self._child_stands)
+        """Nothing will happen by itself for a while: not a timer, not a job, not in a child."""
+        status = status_of(state)
+        if status == "paused":
+            return not any(job.phase == "running" for job in state.jobs.values())
+        alarm = state.timers.earliest()
+        soon = alarm is not None and alarm - self._clock.now() <= STAND_BY_SECONDS * 1000
+        if status != "waiting" or soon:
+            return False
+        return all(
+            job.wait is not None or self._child_stands(state, job) for job in state.jobs.values()
+        )
 
     def _child_stands(self, state: State, job: Job) -> bool:
         child = self._child(state, job)
         return child is not None and not child.finished and self._stands(child)
 
-    def _descendants(self, state: State) -> Iterator[str]:
-        """The children that the run waits for, and theirs."""
+    def _moving_child(self, state: State) -> list[str]:
+        """One that the run waits for and that moves, or one of that child's. As long as it moves,
+        no other child is worth a look."""
+        if status_of(state) != "waiting":
+            return []
         for job in state.jobs.values():
             child = self._child(state, job)
-            if child is not None:
-                yield child.run
-                yield from self._descendants(child)
+            if child is not None and not child.finished and not self._stands(child):
+                return self._moving_child(child) or [child.run]
+        return []
 
     def _child(self, state: State, job: Job) -> State | None:
         run = job.ticket

@@ -12,15 +12,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from anabranch.errors import AnabranchError
-from anabranch.kernel.quiescence import status_of
-from anabranch.kernel.state import Job, State
+from anabranch.kernel.state import State
 from anabranch.runtime.effects import DurableEvents, Replied
 
 T = TypeVar("T")
 Listener = Callable[[DurableEvents], None]
 EndListener = Callable[[State], None]
 FINISHED_KEPT = 256
-STAND_BY_SECONDS = 60
 
 
 class Subscribers:
@@ -32,7 +30,7 @@ class Subscribers:
         self._tickets: dict[int, asyncio.Future[None]] = {}
         self._next_ticket = 1
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
-        self._waiters: dict[str, list[tuple[bool, asyncio.Future[State]]]] = {}
+        self._waiters: dict[str, list[asyncio.Future[State]]] = {}
 
     # -- to wait -----------------------------------------------------------------------------
 
@@ -71,15 +69,15 @@ class Subscribers:
             if not watchers:
                 del self._watchers[run]
 
-    async def wait(self, run: str, standing: bool) -> State:
-        """The state of the run when it has finished, or with `standing` stands still."""
+    async def wait(self, run: str) -> State:
+        """The state of the run when it has finished."""
         ending: asyncio.Future[State] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(run, []).append((standing, ending))
+        self._waiters.setdefault(run, []).append(ending)
         try:
             return await ending
         finally:
             if ending.cancelled():  # whoever gave up is forgotten at once
-                left = [one for one in self._waiters.pop(run, ()) if one[1] is not ending]
+                left = [one for one in self._waiters.pop(run, ()) if one is not ending]
                 if left:
                     self._waiters[run] = left
 
@@ -94,8 +92,7 @@ class Subscribers:
         else:
             waiting.set_result(None)
 
-    def publish(self, news: DurableEvents, state: State | None) -> None:
-        """`state` is that of the run now, where it is in memory."""
+    def publish(self, news: DurableEvents) -> None:
         if news.final is not None:
             self.finished[news.run] = news.final
             if len(self.finished) > FINISHED_KEPT:
@@ -107,20 +104,10 @@ class Subscribers:
         for watcher in self._watchers.pop(news.run, ()):
             if not watcher.done():
                 watcher.set_result(None)
-        if news.run in self._waiters and news.status != "running":
-            self._tell_waiters(news, news.final or state)
-
-    def _tell_waiters(self, news: DurableEvents, state: State | None) -> None:
-        still = state is not None and news.status in ("waiting", "paused")
-        at_rest = still and state is not None and stands(state, news.at)
-        left = []
-        for standing, ending in self._waiters.pop(news.run):
-            if state is None or not (news.final is not None or (standing and at_rest)):
-                left.append((standing, ending))
-            elif not ending.done():
-                ending.set_result(state)
-        if left:
-            self._waiters[news.run] = left
+        if news.final is not None:
+            for ending in self._waiters.pop(news.run, ()):
+                if not ending.done():
+                    ending.set_result(news.final)
 
     def records_changed(self) -> None:
         for listener in self._record_listeners:
@@ -142,19 +129,15 @@ class Subscribers:
         _tell(self._tickets.values(), error)
         for futures in self._watchers.values():
             _tell(futures, error)
-        for pairs in self._waiters.values():
-            _tell((future for _, future in pairs), error)
+        for endings in self._waiters.values():
+            _tell(endings, error)
 
     def tell_of(self, run: str, why: Callable[[], AnabranchError]) -> None:
         """There will be no more news of this run."""
         waiting: list[asyncio.Future[Any]] = [*self._watchers.pop(run, ())]
-        waiting += [future for _, future in self._waiters.pop(run, ())]
+        waiting += self._waiters.pop(run, ())
         if waiting:
             _tell(waiting, why())
-
-
-def never(_state: State, _job: Job) -> bool:
-    return False
 
 
 def _added(listeners: list[T], one: T) -> Callable[[], None]:
@@ -167,15 +150,3 @@ def _tell(waiting: Iterable[asyncio.Future[Any]], error: AnabranchError) -> None
         if not future.done():
             future.set_exception(error)
             future.exception()  # whoever has stopped listening is not to be complained of
-
-
-def stands(state: State, now: int, child_stands: Callable[[State, Job], bool] = never) -> bool:
-    """Nothing will happen by itself for a while: not a timer, not a job, not a child that moves."""
-    status = status_of(state)
-    if status == "paused":
-        return not any(job.phase == "running" for job in state.jobs.values())
-    alarm = state.timers.earliest()
-    soon = alarm is not None and alarm - now <= STAND_BY_SECONDS * 1000
-    if status != "waiting" or soon:
-        return False
-    return all(job.wait is not None or child_stands(state, job) for job in state.jobs.values())
