@@ -182,7 +182,7 @@ def test_without_the_package_for_signatures_the_step_is_told_which_extra_to_inst
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = [passport(2)]
-    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(NotKnown, match=r"anabranch\[market\]"):
         holders(directory(passports=rows))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -204,14 +204,7 @@ def test_the_same_seed_signs_the_same() -> None:
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def missing(name: str, *rest: Any) -> Any:
-        if name.startswith("cryptography"):
-            raise ModuleNotFoundError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(AnabranchError) as caught:
         is_signed_by({"signature": {}}, KNOWN)
     assert "anabranch[market]" in caught.value.message

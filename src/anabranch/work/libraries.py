@@ -21,6 +21,7 @@ def load(name: str) -> Any:
     """The complete module. Raises `ImportError` where it is not installed."""
     if not _is_complete(name):
         with one_at_a_time:
+            import_module(_package(name))
             import_module(name)
             _complete.add(name)
     return sys.modules[name]
@@ -32,4 +33,9 @@ async def load_aside(name: str) -> Any:
 
 
 def _is_complete(name: str) -> bool:
-    return name in _complete and sys.modules.get(name) is not None
+    there = sys.modules.get(name) is not None and sys.modules.get(_package(name)) is not None
+    return name in _complete and there
+
+
+def _package(name: str) -> str:
+    return name.partition(".")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from typing import Any
 
 import pytest
@@ -92,14 +92,8 @@ def test_the_custodian_of_an_org_is_the_one_that_the_host_knows() -> None:
 def test_without_the_package_signatures_are_not_taken_on_trust(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    document, real = offer(), builtins.__import__
-
-    def missing(name: str, *rest: Any) -> Any:
-        if name.startswith("cryptography"):
-            raise ModuleNotFoundError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    document = offer()
+    monkeypatch.setitem(sys.modules, "cryptography", None)
     (problem,) = check(document)
     assert (problem.path, problem.code) == ("/signature", "signature-unchecked")
     assert "anabranch[market]" in problem.message
