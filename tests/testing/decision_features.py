@@ -35,7 +35,7 @@ class Asking:
                 routes["arcs"] = _taken(routes, approved=verdicts[step["step"]])
                 if not routes["arcs"]:
                     del step["next"]
-        return Text(copy, self.text.brittle, [])
+        return Text(copy, self.text.brittle, [], self.text.flaky)
 
     @property
     def stops_at(self) -> str:

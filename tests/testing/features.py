@@ -27,6 +27,10 @@ class Text:
     decisions: list[str]
     flaky: list[str] = field(default_factory=list)  # loops in order whose items may be tried again
 
+    def script(self, answer: Any) -> dict[str, Any]:
+        """Every call answered like that, also those of items."""
+        return dict.fromkeys([*self.brittle, *(f"{name}/t" for name in self.flaky)], answer)
+
     def source(self, shard_size: Any = None) -> str:
         """The text, with loops cut like that."""
         if shard_size is None:

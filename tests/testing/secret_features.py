@@ -148,7 +148,7 @@ class SecretWriter(Writer):
         self._follow(words[0])
         plain = json.loads(self._spelled_out(json.dumps(text.definition)))
         text.definition["keychain"] = keychain
-        twin = Text(plain, text.brittle, text.decisions)
+        twin = Text(plain, text.brittle, text.decisions, text.flaky)
         shard_size = self.dice.choice((None, 2, 1000))
         return Guarded(text, twin, self.secrets, self.given, environment, shard_size)
 
@@ -349,7 +349,7 @@ class PlainStage(DyingTheatre):
 
     def __init__(self, made: Guarded) -> None:
         net = made.plain_net
-        script = Script(net, dict.fromkeys(made.plain.brittle, answer))
+        script = Script(net, made.plain.script(answer))
         verdicts = Script(net, dict.fromkeys(made.plain.decisions, ok("yes")), "decisions")
         super().__init__(net, Scripts(script, verdicts))
         self.given = made.given

@@ -52,9 +52,7 @@ def stage_for(text: Text, shard_size: Any, inline_bytes: int, **scripts: Any) ->
     """A play of one text, run in one of many ways."""
     net = compiled(text.source(shard_size), tools=["call"])
     kind = type("Stage", (DyingTheatre,), {"inline_bytes_max": inline_bytes})
-    fails = scripts.get("fails", lambda: answer)
-    script = {**dict.fromkeys(text.brittle, answer), **scripts.get("script", {})}
-    script |= {f"{name}/t": fails() for name in text.flaky}
+    script = {**text.script(answer), **scripts.get("script", {})}
     decisions = dict.fromkeys(text.decisions, scripts.get("verdict") or ok("yes"))
     decisions |= scripts.get("decisions", {})
     made: DyingTheatre = kind(
@@ -127,7 +125,8 @@ def size_and_shards_and_a_crash_change_nothing(text: Text, seed: int, wanted: An
 def items_that_are_tried_again_change_nothing(text: Text, seed: int, wanted: Any) -> None:
     dice = Random(seed)
     size = dice.choice((None, 1, 2, 7, 1000))
-    found = played(text, shard_size=size, fails=lambda: failing_now_and_then(dice))
+    script = {f"{name}/t": failing_now_and_then(dice) for name in text.flaky}
+    found = played(text, shard_size=size, script=script)
     assert outcome(*found) == wanted, f"seed {seed}: tried again, shards of {size}"
 
 

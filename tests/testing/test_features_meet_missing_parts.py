@@ -82,7 +82,7 @@ def lacking(text: Text, dice: Random) -> Preflight:
 def stage_for(text: Text, inline_bytes: int, shard_size: Any, lacks: Preflight) -> LackingTheatre:
     net = compiled(text.source(shard_size), tools=["call"])
     kind = type("Stage", (LackingTheatre,), {"inline_bytes_max": inline_bytes, "lacks": lacks})
-    answers = Script(net, dict.fromkeys(text.brittle, answer))
+    answers = Script(net, text.script(answer))
     decisions = Script(net, dict.fromkeys(text.decisions, ok("yes")), "decisions")
     made: LackingTheatre = kind(net, Scripts(answers, decisions))
     return made
