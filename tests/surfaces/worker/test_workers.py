@@ -422,7 +422,7 @@ TOLD = playbook("""
     next: {arcs: [{step: read}]}
   - step: read
     spec: {pool: gpu}
-    tool: {kind: artifact, action: get, result_ref: "anabranch:run:{{ execution_id }}/step/far"}
+    tool: {kind: artifact, action: get, result_ref: "anabranch:run:{{ run_id }}/step/far"}
 """)
 
 

@@ -251,12 +251,16 @@ def test_a_server_whose_disk_is_really_full_goes_on_when_there_is_room(tmp_path:
                     async with session.get("health") as answer:
                         return answer.status, await answer.json()
 
+                async def healthy() -> None:
+                    while (await health())[0] != 200:  # a busy machine may stall it for a second
+                        await asyncio.sleep(0.05)
+
                 async def start(size: int) -> tuple[int, Any]:
                     body = {"definition": HELLO, "input": {"much": "x" * size}}
                     async with session.post("runs", json=body) as answer:
                         return answer.status, await answer.json()
 
-                assert (await health())[0] == 200
+                await healthy()
                 assert (await start(10))[0] == 201
                 with pytest.raises(OSError, match="No space left"):
                     filler.write_bytes(b"x" * 6 * 1024 * 1024)
@@ -274,8 +278,7 @@ def test_a_server_whose_disk_is_really_full_goes_on_when_there_is_room(tmp_path:
                 filler.unlink()
                 status, begun = await stuck
                 assert status == 201, begun
-                while (await health())[0] != 200:
-                    await asyncio.sleep(0.05)
+                await healthy()
                 assert (await start(10))[0] == 201
                 made.terminate()
                 assert await made.wait() == 0
