@@ -8,30 +8,35 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec.structs import replace
 
-from anabranch.kernel.explain import Mover, Unfinished, explain
+from anabranch.kernel.explain import LOOKED_AT, Mover, Unfinished, explain
 from anabranch.kernel.state import Job, State
 from anabranch.net.net import Net
 from anabranch.store.ports import Head, HeadFilter, Store
 
 CHILDREN_SHOWN = 50
 DEPTH_MAX = 1_000  # of children of children
+LOOKED_AT_INSIDE = 3  # children of each child
 #: Finds the child run that a job is parked for; None where it is none, or has ended.
 FindChild = Callable[[State, Job], tuple[Net, State] | None]
 
 
 def through_children(
-    found: Iterable[Unfinished], state: State, find: FindChild
+    found: Iterable[Unfinished], state: State, find: FindChild, at_most: int = LOOKED_AT
 ) -> list[Unfinished]:
-    return [_through_child(one, state, find) for one in found]
+    """Of very many children only the first are looked at: each is read from the store."""
+    told, looked = [], 0
+    for one in found:
+        job = state.jobs.get(one.id) if one.what == "job" else None
+        child = None
+        if job is not None and job.phase == "parked" and looked < at_most:
+            child = find(state, job)
+            looked += child is not None
+        told.append(one if child is None else _through_child(one, *child, find))
+    return told
 
 
-def _through_child(one: Unfinished, state: State, find: FindChild) -> Unfinished:
-    job = state.jobs.get(one.id) if one.what == "job" else None
-    child = find(state, job) if job is not None and job.phase == "parked" else None
-    if child is None:
-        return one
-    net, inner = child
-    found = through_children(explain(net, inner), inner, find)
+def _through_child(one: Unfinished, net: Net, inner: State, find: FindChild) -> Unfinished:
+    found = through_children(explain(net, inner), inner, find, LOOKED_AT_INSIDE)
     still = [each for each in found if not each.at_work]
     if not still:
         movers = (Mover("", f"run {inner.run}"),)
