@@ -149,6 +149,7 @@ def test_what_a_node_says_of_itself_and_of_others(pair: Pair) -> None:
 
 
 def test_what_the_node_refuses_is_said_in_its_words(pair: Pair) -> None:
+    unknown = pair.provider_id[:-1] + ("y" if pair.provider_id.endswith("x") else "x")
     for words, code, said in (
         (("orders", "show", "execution:none"), 2, "there is no execution 'execution:none'"),
         (("orders", "place", "--offer", "offer:none"), 2, "no offer 'offer:none' is known"),
@@ -160,7 +161,7 @@ def test_what_the_node_refuses_is_said_in_its_words(pair: Pair) -> None:
         (("offers", "fetch", "node:x"), 2, "node"),
         (("offers", "publish", "nothing.json"), 2, "nothing.json"),
         (("deliveries", "show", "delivery:x"), 2, "there is no delivery"),
-        (("peers", "ping", pair.provider_id[:-1] + "x"), 1, "no address of node:did:key:"),
+        (("peers", "ping", unknown), 1, "no address of node:did:key:"),
     ):
         done = pair.buyer(*words)
         assert (done.code, done.out) == (code, ""), (words, done)
