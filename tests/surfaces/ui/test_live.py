@@ -124,6 +124,26 @@ def test_the_list_is_told_what_moved_and_how_many_runs_began(server: Server) -> 
     assert told["moved"][run]["events"] == server.wait(run).seq
 
 
+def test_a_list_that_lost_its_connection_is_told_of_what_happened_without_it(
+    server: Server,
+) -> None:
+    shown = server.start(TWO_STEPS, {"first": "c1", "second": "c2"})
+    rendered = server.ui.now() + 1
+    while server.ui.now() < rendered:
+        pass
+    for name in ("c1", "c2"):
+        server.steps.open(name)
+    server.wait(shown)
+    server.run(TWO_STEPS, {"first": "c1", "second": "c2"})
+    for _connection in range(2):
+        way = f"/live/runs?since={rendered}&run={shown}&run=gone"
+        with urlopen(f"{server.url}{way}", timeout=HANG_SECONDS) as answer:
+            told = next(messages(answer))[1]
+        assert told["begun"] == 1
+        assert told["moved"][shown]["status"] == "completed"
+        assert told["moved"][shown]["events"] == server.wait(shown).seq
+
+
 def test_the_inbox_is_told_which_questions_are_open_and_nothing_else(server: Server) -> None:
     with urlopen(f"{server.url}/live/approvals", timeout=HANG_SECONDS) as answer:
         said = messages(answer)

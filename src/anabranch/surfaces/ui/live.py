@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from anabranch.runtime.effects import DurableEvents
 from anabranch.store.cluster_ports import RunMoved
 from anabranch.store.damage import events_of
 from anabranch.store.outages import passes
-from anabranch.store.ports import Head
+from anabranch.store.ports import Head, HeadFilter, Store
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io.readers import ReadHandle
 from anabranch.surfaces.ui import guard
@@ -50,6 +50,7 @@ BEAT = b": here\n\n"
 AWAY_SECONDS = 1.0  # between two looks at a store that is away
 STREAMS_MAX = 200
 CHANGED_MAX = 500
+BEGUN_MAX = 10_000  # new runs that are counted for one page
 REASONS_MAX = 50  # runs that moved whose reasons are looked up
 GATES_MAX = 500
 MOVES_MAX = 100
@@ -325,14 +326,16 @@ async def _parts(watch: Watch, head: Head, net: Net, state: State) -> dict[str, 
 # -- lists ---------------------------------------------------------------------------------
 
 
-async def follow_runs(request: web.Request) -> web.StreamResponse:
-    """Counters by status, what runs that moved have come to, and how many began."""
-    ui = ui_of(request)
-    moved: dict[str, dict[str, Any]] = {}
-    begun: set[str] = set()
+class ListWatch(msgspec.Struct):
+    """One list of runs that is open somewhere."""
 
-    def heard(published: DurableEvents) -> bool:
-        return heard_elsewhere(
+    since: int  # when it was rendered; 0 for a page that does not say it
+    shown: Sequence[str]  # its rows
+    moved: dict[str, dict[str, Any]] = {}  # since the last message
+    begun: set[str] = set()  # since the page was rendered
+
+    def hear(self, published: DurableEvents) -> bool:
+        return self.hear_elsewhere(
             RunMoved(
                 run=published.run,
                 seq=published.first_seq + len(published.events) - 1,
@@ -343,35 +346,62 @@ async def follow_runs(request: web.Request) -> web.StreamResponse:
             )
         )
 
-    def heard_elsewhere(one: RunMoved) -> bool:
-        if one.begun and len(begun) < CHANGED_MAX:
-            begun.add(one.run)
-        if len(moved) < CHANGED_MAX or one.run in moved:
+    def hear_elsewhere(self, one: RunMoved) -> bool:
+        if one.begun and len(self.begun) < BEGUN_MAX:
+            self.begun.add(one.run)
+        if len(self.moved) < CHANGED_MAX or one.run in self.moved:
             ended = one.at if one.finished else 0
-            moved[one.run] = {"status": one.status, "events": one.seq, "ended": ended}
+            self.moved[one.run] = {"status": one.status, "events": one.seq, "ended": ended}
         return True
 
+    def catch_up(self, by: ReadHandle) -> None:
+        """See what happened before this connection: since the page was rendered, or while it had
+        lost the one before."""
+        if self.since:
+            wanted = HeadFilter(created_after=self.since, limit=BEGUN_MAX)
+            self.begun.update(head.run for head in by.store.heads(wanted))
+        for head in _heads(by.store, self.shown):
+            ended = head.updated_at if head.finished else 0
+            told = {"status": head.status, "events": head.seq, "ended": ended}
+            self.moved.setdefault(head.run, told)
+
+
+async def follow_runs(request: web.Request) -> web.StreamResponse:
+    """Counters by status, what runs that moved have come to, and how many began."""
+    ui = ui_of(request)
+    shown = request.query.getall("run", [])[:CHANGED_MAX]
+    watch = ListWatch(number_of(request, "since"), shown)
+
     async def talk(stream: Stream) -> None:
+        await ui.look(watch.catch_up)
         while stream.going:
-            counts = await counters(ui)  # before anything counts as told: this may fail
-            reasons = await ui.look(partial(_reasons, list(moved)[:REASONS_MAX]))
-            for run in reasons.keys() & moved.keys():
-                moved[run]["reason"] = reasons[run]
-            told = {"moved": dict(moved), "begun": len(begun), "now": ui.now(), "counts": counts}
-            moved.clear()
-            begun.clear()
-            await stream.say("runs", told)
+            await _tell_of_list(watch, ui, stream)
             await asyncio.sleep(LIST_REST_SECONDS)
             while not await stream.wait():
                 pass
 
-    return await _streamed(request, Heard(heard, heard_elsewhere), talk)
+    return await _streamed(request, Heard(watch.hear, watch.hear_elsewhere), talk)
+
+
+async def _tell_of_list(watch: ListWatch, ui: Ui, stream: Stream) -> None:
+    counts = await counters(ui)  # before anything counts as told: this may fail
+    reasons = await ui.look(partial(_reasons, list(watch.moved)[:REASONS_MAX]))
+    for run in reasons.keys() & watch.moved.keys():
+        watch.moved[run]["reason"] = reasons[run]
+    moved, watch.moved = watch.moved, {}
+    begun = len(watch.begun)
+    await stream.say("runs", {"moved": moved, "begun": begun, "now": ui.now(), "counts": counts})
 
 
 def _reasons(runs: list[str], by: ReadHandle) -> dict[str, str]:
     """run → why it stands as it does now."""
-    found = (by.store.head(run) for run in runs)
-    return {head.run: head.reason for head in found if head is not None}
+    return {head.run: head.reason for head in _heads(by.store, runs)}
+
+
+def _heads(store: Store, runs: Iterable[str]) -> list[Head]:
+    """Of those that there are."""
+    found = (store.head(run) for run in runs)
+    return [head for head in found if head is not None]
 
 
 async def follow_approvals(request: web.Request) -> web.StreamResponse:

@@ -22,17 +22,19 @@ PAGE = 50
 async def list_runs(request: web.Request) -> web.StreamResponse:
     ui = ui_of(request)
     asked = Filter(request.query)
-    wanted = asked.wanted(ui.now(), PAGE + 1)
+    rendered = ui.now()  # before it is read: what begins while it is read counts as new
+    wanted = asked.wanted(rendered, PAGE + 1)
     heads = await ui.look(lambda by: by.store.heads(wanted))
     more, heads = len(heads) > PAGE, heads[:PAGE]
     counts = await counters(ui)
     bars, views = await ui.look(
-        lambda by: (_bars(by.store, asked, ui.now()), Views(by.store).all())
+        lambda by: (_bars(by.store, asked, rendered), Views(by.store).all())
     )
     return show(
         request,
         "runs.html",
         heads=heads,
+        rendered=rendered,
         counts=counts,
         total=sum(counts.values()),
         statuses=STATUSES,

@@ -5,8 +5,7 @@ export function followRuns() {
   const list = document.querySelector("[data-live-runs]");
   if (!list) return;
   const newer = document.getElementById("newer");
-  const source = new EventSource(list.dataset.liveRuns);
-  let begunSince = 0;
+  const source = new EventSource(addressOf(list));
   source.addEventListener("open", () => liveState("live"));
   source.addEventListener("error", () => liveState("not connected; trying again"));
   source.addEventListener("runs", (message) => {
@@ -16,12 +15,18 @@ export function followRuns() {
       const row = list.querySelector(`tr[data-run="${CSS.escape(run)}"]`);
       if (row) showRow(row, told);
     }
-    begunSince += begun;
     if (begun) {
-      newer.querySelector("a").textContent = `${amount(begunSince)} new ${begunSince === 1 ? "run has" : "runs have"} started: show`;
+      newer.querySelector("a").textContent = `${amount(begun)} new ${begun === 1 ? "run has" : "runs have"} started: show`;
       newer.hidden = false;
     }
   });
+}
+
+// It names the rows: each connection begins with how they stand, whatever happened before it.
+function addressOf(list) {
+  const address = new URL(list.dataset.liveRuns, location.href);
+  for (const row of list.querySelectorAll("tr[data-run]")) address.searchParams.append("run", row.dataset.run);
+  return address;
 }
 
 function showCounts(counts) {
