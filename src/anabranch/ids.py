@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 import uuid
+from functools import lru_cache
+from hashlib import sha256
 
 from anabranch.errors import InputError
 
@@ -47,3 +49,11 @@ def dispatch_id(run: str, job: str, tries: int = 1) -> str:
     Executions that were lost are the same request; one that failed and is tried again is not.
     """
     return f"dispatch:{uuid.uuid5(_DISPATCHES, f'{run}/{job}/{tries}')}"
+
+
+@lru_cache(maxsize=1024)
+def run_number(run: str) -> int:
+    """A run as a whole number above zero that fits into 64 bits with a sign: the same for the same
+    run, wherever and whenever it is asked for. Tables of playbooks have such a column."""
+    digest = sha256(run.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % (2**63 - 1) + 1

@@ -25,4 +25,6 @@ ItemState = Literal["succeeded", "failed", "running", "pending"]
 BulkVerb = Literal["pause", "resume", "cancel", "redrive", "patch", "purge"]
 DispatchStatus = Literal["pending", "responded", "timeout", "cancelled"]
 DeliveryState = Literal["pending", "done", "dead"]
+#: Keys of a playbook task that make it wait for its child.
+AWAIT_CHILD = ("return_step", "return_result", "result_step", "wait")
 PRIORITY_MAX = 1000  # of a run, and as far below 0

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from anabranch.ids import run_number
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import stands_still
 from anabranch.kernel.summary import child_answer, summarise
 from anabranch.kernel.values import aborted
 from anabranch.net.net import Admission, AdmitRule, Arc, Decision, Net, Patch, RunPolicy
-from anabranch.net.run_numbers import run_number
 
 from .driver import Run
 from .nets import const, ctx, exclusive, forks, inclusive, net, retrying, router, step

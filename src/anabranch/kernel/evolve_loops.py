@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from anabranch.kernel import events as e
-from anabranch.kernel.reducers import fold
+from anabranch.kernel.reducers import fold_all
 from anabranch.kernel.state import Job, LoopRecord, State
 from anabranch.kernel.tracker import (
     FAILURES_KEPT,
@@ -22,6 +22,7 @@ from anabranch.kernel.tracker import (
     add_range,
     fan_in,
     first_item,
+    held_before,
     in_order,
     size_after,
 )
@@ -74,8 +75,7 @@ def _carry(tracker: Tracker, carried: Mapping[str, Any]) -> None:
     tracker.cursor = carried["cursor"]
     tracker.exhausted = carried["exhausted"]
     tracker.succeeded = carried["succeeded"]
-    for key, value in carried["shared"].items():
-        fold(tracker.shared, key, value, tracker.reducers.get(key, "set"))
+    fold_all(tracker.shared, carried["shared"], tracker.reducers)
     tracker.parts = [(first, part) for first, part in carried["parts"]]
     tracker.again = sorted(msgspec.convert(carried["again"], list[Shard]), key=first_item)
     tracker.held = msgspec.convert(carried.get("held", ()), list[HeldWrites])
@@ -105,7 +105,7 @@ def shard_begun(tracker: Tracker, job: str, shard: Shard) -> None:
     _take_held(tracker, first_item(shard))
     tracker.in_flight[job] = shard
     tracker.next_shard = shard.number + 1
-    for at, waiting in enumerate(tracker.again):
+    for at, waiting in enumerate(tracker.again):  # older logs had them in another order
         if (waiting.first, waiting.only) == (shard.first, shard.only):
             del tracker.again[at]
             return
@@ -119,9 +119,10 @@ def shard_begun(tracker: Tracker, job: str, shard: Shard) -> None:
 
 def _take_held(tracker: Tracker, until: int | None = None) -> None:
     """Those that stand before the item, or all; their patches have come as an event before."""
-    while tracker.held and (until is None or tracker.held[0].first < until):
-        for key, value in tracker.held.pop(0).shared.items():
-            fold(tracker.shared, key, value, tracker.reducers.get(key, "set"))
+    due = held_before(tracker, until)
+    for one in due:
+        fold_all(tracker.shared, one.shared, tracker.reducers)
+    del tracker.held[: len(due)]
 
 
 # -- how long a shard waits for a worker -----------------------------------------------------
@@ -184,8 +185,7 @@ def shard_closed(state: State, event: e.ShardClosed, answer: Answer | None) -> N
         _some_ended_well(tracker, shard, report, event.again)
     else:
         add_range(tracker.done, shard.first, shard.first + shard.count)
-    for key, value in report.shared.items():
-        fold(tracker.shared, key, value, tracker.reducers.get(key, "set"))
+    fold_all(tracker.shared, report.shared, tracker.reducers)
     # The results of a fan-out stay in the log: a state that grew with its items would be snapshot
     # again and again.
     if tracker.keep_results and tracker.mode == "local" and answer.result is not None:

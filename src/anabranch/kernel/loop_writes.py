@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.kernel.reducers import fold
+from anabranch.kernel.reducers import fold, fold_all
 from anabranch.kernel.tracker import HeldWrites
 from anabranch.kernel.values import ContextPatch
 from anabranch.literals import Reducer
@@ -68,8 +68,7 @@ class LoopWrites:
             into = part.ctx.setdefault((patch.key, patch.reducer), {})
             value = [patch.value] if patch.reducer == "append" else patch.value
             fold(into, patch.key, value, patch.reducer)
-        for key, value in shared.items():
-            fold(part.shared, key, value, self._reducers.get(key, "set"))
+        fold_all(part.shared, shared, self._reducers)
         self._open = None if failed else part
 
     def _part(self, first: int) -> _Part:
@@ -81,20 +80,16 @@ class LoopWrites:
         self._parts.insert(at, made)
         return made
 
-    def split(self, again: int | None) -> tuple[list[_Part], list[_Part]]:
-        """What comes before the first item that is done again, and what comes behind it."""
-        if again is None:
-            return self._parts, []
-        at = bisect_right(self._parts, again, key=lambda part: part.first)
-        return self._parts[:at], self._parts[at:]
-
-    def carried(self, again: int | None) -> dict[str, Any]:
-        """What a redriven loop begins with, and what it holds back."""
-        before, behind = self.split(again)
+    def to_carry(self, again: int | None) -> dict[str, Any]:
+        """What a redriven loop begins with, and what it holds back: that behind the first item that
+        is done again, if there is one."""
+        at = len(self._parts)
+        if again is not None:
+            at = bisect_right(self._parts, again, key=lambda part: part.first)
+        before, behind = self._parts[:at], self._parts[at:]
         shared: dict[str, Any] = {}
         for part in before:
-            for key, value in part.shared.items():
-                fold(shared, key, value, self._reducers.get(key, "set"))
+            fold_all(shared, part.shared, self._reducers)
         held = [HeldWrites(part.first, part.written(), part.shared) for part in behind]
         return {
             "patches": [one for part in before for one in part.written()],

@@ -27,6 +27,7 @@ from anabranch.kernel.tracker import (
     ShardReport,
     Tracker,
     first_item,
+    held_before,
     loop_id,
     next_shard,
     over,
@@ -91,8 +92,8 @@ def _write(turn: Turn, token: Token, patches: Iterable[ContextPatch]) -> None:
 
 def _write_held(turn: Turn, token: Token, tracker: Tracker, until: int | None = None) -> None:
     """What items wrote that stand before this one, and behind one that was done again."""
-    held = [one for one in tracker.held if until is None or one.first < until]
-    patches = [ContextPatch(*each) for one in held for each in one.patches]
+    due = held_before(tracker, until)
+    patches = [ContextPatch(*each) for one in due for each in one.patches]
     if patches:
         _write(turn, token, patches)
 

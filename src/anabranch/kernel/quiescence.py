@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from anabranch.ids import run_number
 from anabranch.kernel import events as e
 from anabranch.kernel.causes import first_cause
 from anabranch.kernel.ending import end_now
@@ -18,7 +19,6 @@ from anabranch.kernel.turn import Turn
 from anabranch.kernel.values import Fault
 from anabranch.literals import RunStatus
 from anabranch.net.net import Net
-from anabranch.net.run_numbers import run_number
 
 
 def status_of(state: State) -> RunStatus:

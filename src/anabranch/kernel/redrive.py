@@ -368,7 +368,7 @@ def _carried(
         "done": _without(tracker.done, failed),
         "again": msgspec.to_builtins(again),
         "loop": loop_name(state.run, tracker.id),
-        **written.carried(min(map(first_item, again), default=None)),
+        **written.to_carry(min(map(first_item, again), default=None)),
     }
 
 

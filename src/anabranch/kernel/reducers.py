@@ -56,6 +56,13 @@ def fold(into: dict[str, Any], key: str, value: Any, reducer: Reducer) -> None:
         into[key] = list(value)
 
 
+def fold_all(
+    into: dict[str, Any], parts: Mapping[str, Any], reducers: Mapping[str, Reducer]
+) -> None:
+    for key, value in parts.items():
+        fold(into, key, value, reducers.get(key, "set"))
+
+
 _OF_NUMBERS = frozenset({"sum", "min", "max"})
 
 

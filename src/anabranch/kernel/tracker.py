@@ -148,6 +148,11 @@ def first_item(shard: Shard) -> int:
     return shard.only[0] if shard.only else shard.first
 
 
+def held_before(tracker: Tracker, item: int | None) -> list[HeldWrites]:
+    """What is held back and due before this item is begun; before the loop ends, everything."""
+    return [one for one in tracker.held if item is None or one.first < item]
+
+
 def ranges_of(shard: Shard) -> list[tuple[int, int]]:
     """Its items as ranges."""
     if shard.only:

@@ -108,6 +108,12 @@ class Program(msgspec.Struct, frozen=True):
     exports: frozenset[str] | None = None
     #: Tasks whose results stay with that of the whole, under `results`.
     kept: frozenset[str] = frozenset()
+    writes: bool = False  # something of it goes into the context of the run; set below
+
+    def __post_init__(self) -> None:
+        tasks = list(self.every_task())
+        made: list[TaskSpec | Rule] = [*tasks, *(rule for task in tasks for rule in task.rules)]
+        force_setattr(self, "writes", any(each.set_ctx or each.set_shared for each in made))
 
     def index(self, label: str) -> int:
         return next(i for i, task in enumerate(self.tasks) if task.label == label)
@@ -116,13 +122,6 @@ class Program(msgspec.Struct, frozen=True):
     def waits(self) -> bool:
         """Some task waits for an answer from outside."""
         return any(task.waits for task in self.tasks)
-
-    @property
-    def writes(self) -> bool:
-        """Something of it goes into the context of the run."""
-        tasks = list(self.every_task())
-        made: list[TaskSpec | Rule] = [*tasks, *(rule for task in tasks for rule in task.rules)]
-        return any(each.set_ctx or each.set_shared for each in made)
 
     def every_task(self) -> Iterator[TaskSpec]:
         """The tasks, those of hooks and inner loops included."""

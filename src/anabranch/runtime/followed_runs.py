@@ -73,12 +73,12 @@ class FollowedRuns:
             try:
                 if not standing:
                     return await self._subscribers.wait(run)
-                await self._moved([run, *self._moving_child(self.state(run))])
+                await self._wait_for_move([run, *self._moving_child(self.state(run))])
             except AnabranchError as error:
                 if error.code != ELSEWHERE:  # another server has it now: wait there
                     raise
 
-    async def _moved(self, runs: Sequence[str]) -> None:
+    async def _wait_for_move(self, runs: Sequence[str]) -> None:
         """When one of them has changed: what a run waits for may be what its child waits for."""
         watching = [self._subscribers.watch(run) for run in runs]
         try:

@@ -10,7 +10,7 @@ from anabranch.dialects.noetl.names import Names, view
 from anabranch.dialects.noetl.outcomes import DONE, FAILED, Synonym
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja.jinja import Jinja
-from anabranch.net.run_numbers import run_number
+from anabranch.ids import run_number
 
 EVENT: dict[str, Any] = {
     "ending": "done",

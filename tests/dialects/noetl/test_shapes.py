@@ -10,7 +10,7 @@ from anabranch.dialects.noetl.names import view
 from anabranch.dialects.registry import compile_source
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja.jinja import Jinja
-from anabranch.net.run_numbers import run_number
+from anabranch.ids import run_number
 from anabranch.work.pipeline.controls import delay_seconds
 
 RESPONSE = {

@@ -40,7 +40,7 @@ from anabranch.dialects.noetl.outcomes import (
     as_result,
     is_response,
 )
-from anabranch.net.run_numbers import run_number
+from anabranch.ids import run_number
 
 # -- all names -------------------------------------------------------------------------------
 

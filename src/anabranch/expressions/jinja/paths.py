@@ -21,7 +21,7 @@ def readings(tree: nodes.Node) -> tuple[TemplateLookup, ...]:
         elif isinstance(node, nodes.Call):
             waiting += [(inner, False, ()) for inner in _called(node, found)]
         elif isinstance(node, nodes.Compare):
-            waiting += [(side, allowed, texts) for side, texts in _compared(node)]
+            waiting += [(side, allowed, texts) for side, texts in _sides_with_texts(node)]
         else:
             first = _may_be_missing(node)
             for inner in node.iter_child_nodes():
@@ -29,7 +29,7 @@ def readings(tree: nodes.Node) -> tuple[TemplateLookup, ...]:
     return tuple(found)
 
 
-def _compared(node: nodes.Compare) -> list[tuple[nodes.Node, tuple[str, ...]]]:
+def _sides_with_texts(node: nodes.Compare) -> list[tuple[nodes.Node, tuple[str, ...]]]:
     """The sides of a comparison, each with the texts that stand beside it."""
     sides: list[nodes.Node] = [node.expr, *(operand.expr for operand in node.ops)]
     texts: list[tuple[str, ...]] = [() for _ in sides]

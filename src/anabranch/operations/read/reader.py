@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from anabranch.errors import AnabranchError, NotFound
+from anabranch.ids import run_number
 from anabranch.kernel.explain import Unfinished, explain, trouble_of
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import Job, State
@@ -17,7 +18,6 @@ from anabranch.kernel.step_status import step_statuses
 from anabranch.kernel.summary import faults_of, joins_of, loops_of, problems_of, summarise
 from anabranch.literals import ItemState
 from anabranch.net.net import Net
-from anabranch.net.run_numbers import run_number
 from anabranch.operations.definitions.keychain_files import look_at_files
 from anabranch.operations.definitions.preflight import Preflight
 from anabranch.operations.read.event_view import EventRecord, EventView

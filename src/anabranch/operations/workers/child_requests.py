@@ -18,11 +18,12 @@ from anabranch.expressions.port import Constant, Expression
 from anabranch.kernel.jobs import DEFAULT_WORK
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job
+from anabranch.literals import AWAIT_CHILD
 from anabranch.net.net import Net, child_target
 from anabranch.operations.definitions.catalog import plain_path
 from anabranch.runtime.jobs.tasks import Fetch, whole_names
 from anabranch.runtime.live_run import LiveRun
-from anabranch.work.kinds.child import WAITING, Child, child_tasks
+from anabranch.work.kinds.child import Child, child_tasks
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _UNKNOWN: Any = object()  # only the worker can say
@@ -144,7 +145,7 @@ def _merged(parts: Mapping[str, Any], asked: ChildRequest) -> ChildRequest:
         }
     else:
         given = {}
-    flags = {name: parts[name] for name in WAITING if name in parts}
+    flags = {name: parts[name] for name in AWAIT_CHILD if name in parts}
     if any(value is _UNKNOWN for value in flags.values()):
         return ChildRequest(asked.path, given, asked.waits, asked.returns)
     waits = Child.parks(flags)

@@ -17,10 +17,11 @@ from typing import Any
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.expressions.port import Expression
 from anabranch.files import FileTimeout
+from anabranch.ids import run_number
 from anabranch.kernel.values import Answer, failed, postponed, succeeded
+from anabranch.literals import AWAIT_CHILD
 from anabranch.net.net import Work, child_target
 from anabranch.net.program import Program
-from anabranch.net.run_numbers import run_number
 from anabranch.store.outages import passes
 from anabranch.work.faults import fault
 from anabranch.work.port import Parked, Task
@@ -28,7 +29,6 @@ from anabranch.work.port import Parked, Task
 #: (what to run, its input, the id of the new run, the parked job it answers or None, with the
 #: result of which step, or "")
 StartChild = Callable[[str, Mapping[str, Any], str, str | None, str], Awaitable[str]]
-WAITING = ("return_step", "return_result", "result_step", "wait")
 ID_MAX = 128
 AGAIN_MS = 1000  # after the store was away
 
@@ -42,7 +42,7 @@ class Child:
         """Whether it waits for the child."""
         if inputs.get("wait") is not None:
             return inputs["wait"] not in (False, "false", "False", "", 0)
-        return any(inputs.get(name) for name in WAITING)
+        return any(inputs.get(name) for name in AWAIT_CHILD)
 
     async def perform(self, task: Task) -> Answer | Parked:
         path = child_target(task.inputs)

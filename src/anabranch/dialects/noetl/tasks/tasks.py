@@ -37,6 +37,7 @@ from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.dialects.port import Options
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
+from anabranch.literals import AWAIT_CHILD
 from anabranch.net.net import Decision, Retry, WaitRule, Work
 from anabranch.net.problems import closest
 from anabranch.net.program import InnerLoop, Program, TaskSpec, Write
@@ -47,8 +48,6 @@ ELSEWHERE = frozenset(
     | {"result_fetch", "subscription", "wasm", "task_sequence", "iterator"}
     | {"ducklake"}
 )
-#: Keys of a playbook task that make it wait for its child.
-WAITING = ("return_step", "return_result", "result_step", "wait")
 PIPELINE = "pipeline"  # the kind of a task that is nothing but the tasks inside it
 TIME_PARTS = ("connect", "read", "total")  # of the timeout of an HTTP task
 OnReject = Literal["fail", "pause"]
@@ -245,6 +244,8 @@ class Tasks(msgspec.Struct, frozen=True):
         ours = kind in KINDS or kind == PIPELINE  # of a tool these are arguments
         retries = read_retry(task, self.templates) if ours else ()
         asserted = Assertions(task, self.templates).rules() if ours else ()
+        if kind == "playbook":
+            _note_unawaited_child(task)
         result = merged(defaults.result, None if spec is None else spec.ask("result"))
         writes = read_writes(task, self.templates, rules.around)
         output = read_output(result, f"`result` of {task.what}", self.findings)
@@ -421,17 +422,19 @@ def _asks_where_it_is(task: TaskSpec) -> bool:
 
 
 def _awaits_child(task: Section) -> bool:
-    """Notes where nothing is said: others may expect that the step waits."""
     values: Mapping[str, Any] = task.node.fields
-    awaits = any(
+    return any(
         key in task and not (isinstance(values[key], Scalar) and values[key].value is False)
-        for key in WAITING
+        for key in AWAIT_CHILD
     )
-    if not any(key in task for key in WAITING):
+
+
+def _note_unawaited_child(task: Section) -> None:
+    """Where nothing is said others may expect that the step waits."""
+    if not any(key in task for key in AWAIT_CHILD):
         message = f"{task.what} only starts its child, and does not wait for it"
         hint = "to wait, name the step of the child whose result it wants: `return_step`"
         task.report("kind", "begun-only", message, hint, "note")
-    return awaits
 
 
 def _time_parts(parts: Section) -> dict[str, float]:

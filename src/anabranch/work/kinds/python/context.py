@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anabranch.dialects.noetl.names import identity_of
-from anabranch.net.run_numbers import run_number
+from anabranch.ids import run_number
 
 #: Names of the kernel that have another form here, or mean nothing to code.
 _OWN = frozenset(
