@@ -372,7 +372,7 @@ class Trial:
 
         async def begun() -> str:
             if origin is not None:
-                return await engine.redrive(origin.name)
+                return await engine.redrive(origin.name, again=True)
             given = {"customer": customer}
             return await engine.start(definition(policy), given, priority=priority)
 

@@ -175,6 +175,7 @@ class HeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     #: A to Z are the same as a to z.
     search: str = ""
     parent: str | None = None
+    redriven: bool | None = None  # only runs that another redrives, or only those that none does
     before: tuple[int, str] | None = None  # (created_at, run) of the last one already seen
     ended_before: int | None = None  # only finished runs, last touched before that
     created_after: int | None = None  # only runs begun at that instant or later
@@ -235,8 +236,8 @@ class Heads(Protocol):
         """Heads of unfinished runs in order of run id, for recovery in pages; with `partitions`
         only those of a shared store that are in these."""
 
-    def redriven(self, runs: Sequence[str]) -> set[str]:
-        """Those of these runs that an unfinished one redrives."""
+    def redrives(self, runs: Sequence[str]) -> list[Head]:
+        """The runs that redrive one of these, newest first."""
 
     def run_slots(self, wanted: HeadFilter, width: int) -> Mapping[tuple[int, str], int]:
         """How many of the runs that the filter finds began in which slot of so many milliseconds

@@ -95,12 +95,13 @@ class Client:
         except DefinitionError as error:
             raise renamed(error, file) from None
 
-    async def redrive(self, run: str, *, from_step: str = "") -> str:
+    async def redrive(self, run: str, *, from_step: str = "", again: bool = False) -> str:
         """A linked run that redoes what failed and what depends on it, and keeps the rest.
 
-        With `from_step` that step and what depends on it as well, however they ended.
+        With `from_step` that step and what depends on it as well, however they ended. A run that
+        another redrives already is refused without `again`.
         """
-        return str((await self._runs().redrive(run, from_step))["run"])
+        return str((await self._runs().redrive(run, from_step, again=again))["run"])
 
     async def plan_redrive(self, run: str, *, from_step: str = "") -> RedrivePlan:
         """What `redrive` would run again, why, and what it would reuse; nothing is begun."""

@@ -287,6 +287,7 @@ def test_sessions_of_an_older_store_keep_their_ids_and_new_ones_get_numbers(tmp_
         ):
             db.execute(f"DROP TABLE {made_later}")
         db.execute("DROP INDEX heads_of_name")
+        db.execute("DROP INDEX heads_of_origin")
         db.execute("ALTER TABLE heads DROP COLUMN reason")
         db.execute(f"PRAGMA user_version = {before_numbers}")
         db.commit()

@@ -104,6 +104,7 @@ def test_runs_of_an_older_store_are_found_by_label_once_it_is_upgraded(
     server.sql(
         "DROP TABLE labelled.run_labels",
         "DROP INDEX labelled.heads_of_name",
+        "DROP INDEX labelled.heads_of_origin",
         "COMMENT ON SCHEMA labelled IS 'anabranch store, version 5'",
     )
     store = PostgresStore(server.uri(schema="labelled"))

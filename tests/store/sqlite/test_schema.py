@@ -171,6 +171,7 @@ def test_a_hot_statement_is_served_by_its_index(name: str, uses: str) -> None:
         (["name"], "USING INDEX heads_of_name (name=?)"),
         (["statuses", "name", "before"], "heads_of_name (name=? AND (created_at,run)<(?,?))"),
         (["name", "created_after"], "USING INDEX heads_of_name (name=? AND created_at>?)"),
+        (["not_redriven"], "heads_of_origin (origin=?)"),
         (["run_prefix"], "USING INDEX sqlite_autoindex_heads_1 (run>? AND run<?)"),
     ],
 )
@@ -216,6 +217,7 @@ def test_runs_of_an_older_file_are_found_by_label_once_it_is_upgraded(
     with closing(sqlite3.connect(path)) as db:
         db.execute("DROP TABLE run_labels")
         db.execute("DROP INDEX heads_of_name")
+        db.execute("DROP INDEX heads_of_origin")
         db.execute("UPDATE heads SET labels = '{damaged}' WHERE run = 'r2'")
         db.execute("PRAGMA user_version = 16")
         db.commit()

@@ -43,6 +43,16 @@ def test_pause_resume_and_cancel_take_effect_with_their_reasons(page: Any, serve
     again = run_of(page)
     assert again != run
     assert server.wait(again).status == "completed"
+    page.goto(f"/runs/{run}")
+    assert f"redriven by {again}" in page.locator(".facts").first.inner_text()
+    page.get_by_role("button", name="Redrive again").first.click()
+    assert f"Run {again} redrives this one already" in page.locator("#confirm").inner_text()
+    confirm(page)
+    page.get_by_text("redrives").wait_for()
+    assert run_of(page) not in (run, again)
+    page.goto("/runs?redriven=yes")
+    assert "redriven" in page.locator(f'tr[data-run="{run}"]').inner_text()
+    assert page.locator(f'tr[data-run="{again}"]').count() == 0
 
 
 def test_no_and_escape_change_nothing_and_give_the_focus_back(page: Any, server: Server) -> None:

@@ -135,7 +135,7 @@ def test_a_defect_of_loops_breaks_a_law_within_300_seeds(
 
 def _lose_a_part(patch: pytest.MonkeyPatch) -> None:
     """What a shard shared is kept only when it is the first."""
-    patch.setattr(evolve_loops, "fold", lambda into, key, value, _r: into.setdefault(key, value))
+    patch.setattr(reducers, "fold", lambda into, key, value, _r: into.setdefault(key, value))
 
 
 def _nest_what_was_appended(patch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def _nest_what_was_appended(patch: pytest.MonkeyPatch) -> None:
         evolve_loops_fold(into, key, [value] if reducer == "append" else value, reducer)
 
     evolve_loops_fold = reducers.fold
-    patch.setattr(evolve_loops, "fold", fold)
+    patch.setattr(reducers, "fold", fold)
 
 
 def _tolerate_one_more(patch: pytest.MonkeyPatch) -> None:

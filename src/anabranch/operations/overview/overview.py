@@ -15,7 +15,7 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.operations.health import HealthReport
 from anabranch.operations.overview.windows import WINDOWS, Window
-from anabranch.store.ports import DefinitionRuns, Head, Store
+from anabranch.store.ports import DefinitionRuns, Head, HeadFilter, Store
 
 #: A run in one of these did not do what it was for; a cancelled one was not allowed to.
 FAILED = ("failed", "step_timeout", "deadline_exceeded")
@@ -86,14 +86,15 @@ class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything at a glance. `runs`, `slots` and `definitions` are of runs that began in the
-    window; `unfinished` and `oldest` are of all runs."""
+    """Everything at a glance. `runs`, `need_attention`, `slots` and `definitions` are of runs that
+    began in the window; `unfinished` and `oldest` are of all runs."""
 
     at: int
     window: Window
     since: int
     slot_ms: int
     runs: Counted
+    need_attention: int  # runs that failed, and that no other run redrives
     slots: list[Slot]
     definitions: list[CountedDefinition]
     definitions_left_out: int
@@ -117,12 +118,14 @@ def read_overview(store: Store, window: Window, now: int) -> Overview:
     length, width = WINDOWS[window]
     first = (now - length) // width + 1  # so that the newest slot is the one of now
     history = store.run_history(first * width, width)
+    failed = HeadFilter(statuses=FAILED, redriven=False, created_after=first * width)
     return Overview(
         at=now,
         window=window,
         since=first * width,
         slot_ms=width,
         runs=Counted(**_counts(_all(history.definitions))),
+        need_attention=sum(store.run_slots(failed, width).values()),
         slots=slots_of(history.slots, first, now // width, width),
         definitions=_definitions(history.definitions),
         definitions_left_out=max(0, len(history.definitions) - DEFINITIONS_SHOWN),

@@ -90,10 +90,19 @@ class Reader:
     def runs(self, wanted: HeadFilter | None = None) -> list[dict[str, Any]]:
         """The index cards of the runs that fit, newest first."""
         heads = self._store.heads(wanted or HeadFilter())
+        redriven = self.redriven_by(heads)
         return [
-            {**head_fields(head), "missing": self.missing(head)} | self._queued(head)
+            {**head_fields(head), "redriven_by": redriven[head.run], "missing": self.missing(head)}
+            | self._queued(head)
             for head in heads
         ]
+
+    def redriven_by(self, heads: Iterable[Head]) -> dict[str, list[str]]:
+        """run → the runs that redrive it, newest first."""
+        found: dict[str, list[str]] = {head.run: [] for head in heads}
+        for redrive in self._store.redrives(list(found)):
+            found[redrive.origin or ""].append(redrive.run)
+        return found
 
     def queued(self, head: Head) -> str:
         """Where a queued run stands; "" of any other."""
@@ -185,6 +194,7 @@ class Reader:
             "labels": dict(head.labels),
             "definition": head.definition,
             "origin": head.origin,
+            "redriven_by": self.redriven_by([head])[head.run],
             "parent": head.parent,
             "created_at": head.created_at,
             "updated_at": head.updated_at,

@@ -84,6 +84,8 @@ class Bulks:
         _check(asked)
         limit = max(1, min(asked.wanted.limit, PAGE_MAX))
         wanted = replace(asked.wanted, limit=limit + 1)
+        if asked.verb == "redrive":
+            wanted = replace(wanted, redriven=False)
         found = await asyncio.to_thread(self._store.heads, wanted)
         heads = found[:limit]
         more = (heads[-1].created_at, heads[-1].run) if len(found) > limit else None
@@ -100,8 +102,29 @@ class Bulks:
     async def _items(self, asked: Bulk, heads: list[Head]) -> list[Outcome]:
         if asked.verb == "purge":
             return await asyncio.to_thread(self._purge, asked, heads)
-        if asked.dry_run and asked.verb != "redrive":
+        if asked.verb == "redrive":
+            return await self._redrive_all(asked, heads)
+        if asked.dry_run:
             return [_unfit(asked, head) or _outcome(head, "would") for head in heads]
+        return await self._each(asked, heads)
+
+    async def _redrive_all(self, asked: Bulk, heads: list[Head]) -> list[Outcome]:
+        """Those that were picked may be redriven already."""
+        runs = [head.run for head in heads]
+        found = await asyncio.to_thread(self._store.redrives, runs)
+        by = {head.origin: head.run for head in reversed(found)}
+        refused = {
+            head.run: _outcome(
+                head, "refused", code="redriven", message=f"redriven already: by {by[head.run]}"
+            )
+            for head in heads
+            if head.run in by
+        }
+        done = await self._each(asked, [head for head in heads if head.run not in by])
+        outcomes = refused | {item.run: item for item in done}
+        return [outcomes[run] for run in runs]
+
+    async def _each(self, asked: Bulk, heads: list[Head]) -> list[Outcome]:
         items: list[Outcome] = []
         for start in range(0, len(heads), AT_ONCE):
             some = heads[start : start + AT_ONCE]

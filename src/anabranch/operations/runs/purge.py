@@ -133,7 +133,8 @@ def _needed(store: Store, heads: Sequence[Head]) -> set[str]:
         found = store.head(parent)
         if found is not None and not found.finished:
             unfinished.add(parent)
-    return unfinished | store.redriven([*parents, *(head.run for head in heads)])
+    redrives = store.redrives([*parents, *(head.run for head in heads)])
+    return unfinished | {head.origin for head in redrives if head.origin and not head.finished}
 
 
 def _untold(store: Store) -> set[str]:

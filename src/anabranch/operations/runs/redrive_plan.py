@@ -15,7 +15,7 @@ from anabranch.net.net import Net
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.read.reader import Reader
 from anabranch.runtime.live_run import history
-from anabranch.store.ports import Definition
+from anabranch.store.ports import Definition, Store
 
 
 class RunAgain(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +46,7 @@ class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
     again: list[RunAgain]
     reused: list[Reused]
     unreached: list[str]
+    redriven_by: list[str] = []  # runs that redrive it already, newest first
 
 
 class PreparedRedrive(msgspec.Struct, frozen=True):
@@ -54,6 +55,7 @@ class PreparedRedrive(msgspec.Struct, frozen=True):
     net: Net
     state: State  # as it ended
     redrive: Redrive
+    redriven_by: list[str]
 
     def plan(self) -> RedrivePlan:
         return RedrivePlan(
@@ -66,6 +68,7 @@ class PreparedRedrive(msgspec.Struct, frozen=True):
                 for step, runs in Counter(fate.step for fate in self.redrive.reused).items()
             ],
             unreached=self.redrive.unreached,
+            redriven_by=self.redriven_by,
         )
 
 
@@ -91,7 +94,20 @@ def prepare_redrive(read: Reader, run: str, from_step: str = "") -> PreparedRedr
             "`anabranch run` starts its definition again",
             code="nothing_failed",
         )
-    return PreparedRedrive(head.run, definition, net, state, redrive)
+    before = read.redriven_by([head])[head.run]
+    return PreparedRedrive(head.run, definition, net, state, redrive, before)
+
+
+def require_first(store: Store, run: str) -> None:
+    """Refused where another run redrives it already: what that did would be done twice."""
+    redrives = store.redrives([run])
+    if redrives:
+        newest = redrives[0]
+        raise Refused(
+            f"run {run} was redriven already: by {newest.run}, which is {newest.status}. Redrive "
+            f"{newest.run} if that failed too, or say that you want it `again`",
+            code="redriven",
+        )
 
 
 def _require_ran(net: Net, state: State, step: str) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, get_args
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -63,6 +64,8 @@ class Verbs:
         self.read = Reader(engine.store, engine.nets, self.preflight)
         self._tools = tools
         self._files = files.SharedReads(SourceLimits().bytes_max)
+        #: Of origins: two who redrive one at the same time do not both come first.
+        self._redriving = WeakValueDictionary[str, asyncio.Lock]()
 
     async def start(
         self,
@@ -144,14 +147,29 @@ class Verbs:
         return await asyncio.to_thread(prepare, source, tools, rules, content=content)
 
     async def redrive(
-        self, run: str, *, new: str | None = None, trace: str = "", from_step: str = ""
+        self,
+        run: str,
+        *,
+        new: str | None = None,
+        trace: str = "",
+        from_step: str = "",
+        again: bool = False,
     ) -> str:
         """Begin a linked run that reuses what succeeded and works again only on what failed.
 
         `new` is its id, where somebody has chosen one. With `from_step` that step and what depends
-        on it are done again as well, however they ended.
+        on it are done again as well, however they ended. A run that another redrives already is
+        refused without `again`.
         """
         found = await self._redrive(run, from_step)
+        async with self._redriving.setdefault(found.run, asyncio.Lock()):
+            if not again:
+                from anabranch.operations.runs.redrive_plan import require_first
+
+                await asyncio.to_thread(require_first, self.engine.store, found.run)
+            return await self._begin_redrive(found, new, trace)
+
+    async def _begin_redrive(self, found: PreparedRedrive, new: str | None, trace: str) -> str:
         before = found.state
         await self.preflight.require_again(found.net, before)
         labels = {key: text for key, text in before.labels.items() if key != SESSION}

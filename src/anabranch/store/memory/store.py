@@ -154,7 +154,7 @@ class MemoryStore(
 
     def heads(self, wanted: HeadFilter) -> list[Head]:
         with self._open():
-            found = [head for head in self._heads.values() if _fits(head, wanted)]
+            found = self._fitting(wanted)
         found.sort(key=lambda head: (head.created_at, head.run), reverse=True)
         return found[: max(wanted.limit, 0)]
 
@@ -172,16 +172,23 @@ class MemoryStore(
             found = [h for h in self._heads.values() if not h.finished and h.run > after]
         return sorted(found, key=lambda head: head.run)[: max(limit, 0)]
 
-    def redriven(self, runs: Sequence[str]) -> set[str]:
+    def redrives(self, runs: Sequence[str]) -> list[Head]:
         with self._open():
-            origins = {head.origin for head in self._heads.values() if not head.finished}
-        return {run for run in runs if run in origins}
+            found = [head for head in self._heads.values() if head.origin in set(runs)]
+        return sorted(found, key=lambda head: (head.created_at, head.run), reverse=True)
 
     def run_slots(self, wanted: HeadFilter, width: int) -> Mapping[tuple[int, str], int]:
         asked = replace(wanted, before=None)
         with self._open():
-            found = [head for head in self._heads.values() if _fits(head, asked)]
+            found = self._fitting(asked)
         return Counter((head.created_at // width, head.status) for head in found)
+
+    def _fitting(self, wanted: HeadFilter) -> list[Head]:
+        found = [head for head in self._heads.values() if _fits(head, wanted)]
+        if wanted.redriven is None:
+            return found
+        origins = {head.origin for head in self._heads.values()}
+        return [head for head in found if (head.run in origins) == wanted.redriven]
 
     def run_history(self, since: int, width: int) -> RunHistory:
         with self._open():

@@ -31,6 +31,8 @@ def conditions_of(wanted: HeadFilter) -> dict[str, dict[str, Any]]:
     for name in ("dialect", "name", "parent"):
         if (value := getattr(wanted, name)) is not None:
             found[name] = {name: value}
+    if wanted.redriven is not None:
+        found["redriven" if wanted.redriven else "not_redriven"] = {}
     if wanted.run_prefix:
         found["run_prefix"] = {"run_prefix": wanted.run_prefix}
     for name in ("ended_before", "created_after", "created_before"):

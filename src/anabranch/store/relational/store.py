@@ -172,9 +172,9 @@ class RelationalStore(
         parameters = {"after": after, "limit": max(limit, 0)}
         return [head_of(row) for row in self._rows(self.sql["unfinished"], parameters)]
 
-    def redriven(self, runs: Sequence[str]) -> set[str]:
+    def redrives(self, runs: Sequence[str]) -> list[Head]:
         given = {"runs": msgspec.json.encode(sorted(set(runs))).decode()}
-        return {run for (run,) in self._rows(self.sql["redriven"], given)} if runs else set()
+        return [head_of(row) for row in self._rows(self.sql["redrives"], given)] if runs else []
 
     def due(self, now: int, limit: int = 1000) -> list[Head]:
         parameters = {"now": now, "limit": max(limit, 0)}

@@ -174,13 +174,28 @@ class ListsSuite:
         assert [head.run for head in self.store.unfinished(limit=2)] == ["a", "c"]
         assert [head.run for head in self.store.unfinished("c", limit=2)] == ["d"]
 
-    def test_which_runs_are_redriven_by_an_unfinished_one_can_be_asked(self) -> None:
+    def test_which_runs_redrive_a_run_can_be_asked(self) -> None:
         origins = {"first": None, "second": None, "moving": "first", "over": "second"}
-        for run, origin in origins.items():
+        ages = {"again": 1, "moving": 2, "over": 3}
+        for run, origin in {**origins, "again": "first"}.items():
+            created_at = NOW - ages.get(run, 9)
             finished = run != "moving"
-            self.store.commit(a_batch(a_commit(run, 1, origin=origin, finished=finished)))
-        assert self.store.redriven(["first", "second", "moving", "gone"]) == {"first"}
-        assert self.store.redriven([]) == set()
+            commit = a_commit(run, 1, origin=origin, finished=finished, created_at=created_at)
+            self.store.commit(a_batch(commit))
+
+        def asked(*runs: str) -> list[str]:
+            return [head.run for head in self.store.redrives(runs)]
+
+        assert asked("first", "second", "moving", "gone") == ["again", "moving", "over"]
+        assert asked("second", "second") == ["over"]
+        assert asked("moving") == asked() == []
+        for is_redriven, runs in (
+            (True, {"first", "second"}),
+            (False, {"again", "moving", "over"}),
+        ):
+            wanted = HeadFilter(redriven=is_redriven)
+            assert {head.run for head in self.store.heads(wanted)} == runs
+            assert sum(self.store.run_slots(wanted, 10).values()) == len(runs)
 
     def test_due_runs_come_earliest_first_and_finished_ones_never(self) -> None:
         wakes = {"late": 9, "soon": 2, "also": 2, "none": None, "over": 1}

@@ -398,6 +398,33 @@ def test_redrive_starts_a_linked_run(here: Here) -> None:
     assert "`anabranch run` starts its definition again" in refused.err
 
 
+def test_a_run_that_was_redriven_says_so_and_is_redriven_again_only_on_demand(here: Here) -> None:
+    here.write("bad.yaml", playbook("  - {step: bad, tool: {kind: shell, command: exit 1}}\n"))
+    assert here.run("run", "bad.yaml", "--run-id", "first").code == 1
+    second = here.run("redrive", "first", "--json").json["run"]
+    refused = here.run("redrive", "first")
+    assert (refused.code, refused.out) == (2, "")
+    assert f"run first was redriven already: by {second}, which is failed." in refused.err
+    assert (
+        f"redriven already, by {second}: say --again"
+        in here.ok("redrive", "first", "--dry-run").out
+    )
+    third = here.run("redrive", "first", "--again", "--json").json["run"]
+    assert here.ok("show", "first", "--json").json["redriven_by"] == [third, second]
+    shown = here.ok("show", "first").out
+    assert f"  redriven by: {third}, {second}\n" in shown
+    assert "next:" not in shown
+    assert here.ok("show", third, "--json").json["redriven_by"] == []
+    listed = {line.split()[0]: line for line in here.ok("runs").out.splitlines()[1:]}
+    assert "redriven" in listed["first"]
+    assert "redriven" not in listed[third] + listed[second]
+    only = here.ok("runs", "--redriven", "yes", "--json").json
+    assert [run["run"] for run in only] == ["first"]
+    told = here.run("bulk", "redrive", "--status", "failed", "--dry-run", "--json").json
+    assert {item["run"] for item in told["items"]} == {second, third}
+    assert ", 3 failed (100.0%), 2 of them not redriven" in here.ok("overview").out
+
+
 BILLS = playbook(
     "  - {step: start, tool: {kind: noop}, next: {spec: {mode: inclusive},"
     " arcs: [{step: a}, {step: b}]}}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +279,40 @@ def test_a_failed_run_is_redriven_once_per_key() -> None:
             waiting = await client.start(ASKING)
             early = await client.post(f"/runs/{waiting}/redrive")
             assert (early.status, early.code) == (409, "not_finished")
+
+    run(go())
+
+
+def test_a_run_that_was_redriven_says_so_and_is_redriven_again_only_on_demand() -> None:
+    async def go() -> None:
+        async with serving() as client:
+            name = await client.start(FAILING)
+            assert await client.ended(name) == "failed"
+            assert (await client.get(f"/runs/{name}")).json["redriven_by"] == []
+            both = await asyncio.gather(
+                *(client.post(f"/runs/{name}/redrive", {}) for _ in range(2))
+            )
+            assert sorted(answer.status for answer in both) == [201, 409]
+            refused = max(both, key=lambda answer: answer.status)
+            assert refused.code == "redriven"
+            begun = min(both, key=lambda answer: answer.status).json["run"]
+            again = await client.post(f"/runs/{name}/redrive", {"again": True})
+            assert again.status == 201
+            expected = [again.json["run"], begun]
+            assert (await client.get(f"/runs/{name}")).json["redriven_by"] == expected
+            assert (await client.get(f"/runs/{name}/redrive")).json["redriven_by"] == expected
+            (card,) = (await client.get("/runs?redriven=true")).json["items"]
+            assert (card["run"], card["redriven_by"]) == (name, expected)
+            others = (await client.get("/runs?redriven=false")).json["items"]
+            assert [card["run"] for card in others] == expected
+            assert not any(card["redriven_by"] for card in others)
+            for one in expected:
+                await client.ended(one)
+            wanted = {"verb": "redrive", "filter": {"status": ["failed"]}, "dry_run": True}
+            told = (await client.post("/bulk", wanted)).json
+            assert {item["run"] for item in told["items"]} == set(expected)
+            overview = (await client.get("/overview")).json
+            assert (overview["runs"]["failed"], overview["need_attention"]) == (3, 2)
 
     run(go())
 

@@ -23,9 +23,12 @@ WHERE NOT finished AND run > :after
 ORDER BY run
 LIMIT :limit
 
--- name: redriven
-SELECT DISTINCT origin FROM heads
-WHERE NOT finished AND origin IN (SELECT jsonb_array_elements_text(:runs::jsonb))
+-- name: redrives
+SELECT run, definition, name, dialect, status, seq, created_at, updated_at, next_wake, labels,
+       parent, origin, finished, problems, reason
+FROM heads
+WHERE origin IN (SELECT jsonb_array_elements_text(:runs::jsonb))
+ORDER BY created_at DESC, run DESC
 
 -- name: due
 SELECT run, definition, name, dialect, status, seq, created_at, updated_at, next_wake, labels,
@@ -62,6 +65,12 @@ AND run >= :run_prefix AND starts_with(run, :run_prefix)
 
 -- name: list_parent
 AND parent = :parent
+
+-- name: list_redriven
+AND EXISTS (SELECT 1 FROM heads AS redrive WHERE redrive.origin = heads.run)
+
+-- name: list_not_redriven
+AND NOT EXISTS (SELECT 1 FROM heads AS redrive WHERE redrive.origin = heads.run)
 
 -- name: list_before
 AND (created_at, run) < (:before_at, :before_run)

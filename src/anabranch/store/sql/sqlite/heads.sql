@@ -14,9 +14,12 @@ WHERE finished = 0 AND run > :after
 ORDER BY run
 LIMIT :limit
 
--- name: redriven
-SELECT DISTINCT origin FROM heads
-WHERE finished = 0 AND origin IN (SELECT value FROM json_each(:runs))
+-- name: redrives
+SELECT run, definition, name, dialect, status, seq, created_at, updated_at, next_wake, labels,
+       parent, origin, finished, problems, reason
+FROM heads
+WHERE origin IN (SELECT value FROM json_each(:runs))
+ORDER BY created_at DESC, run DESC
 
 -- name: due
 SELECT run, definition, name, dialect, status, seq, created_at, updated_at, next_wake, labels,
@@ -55,6 +58,12 @@ AND run >= :run_prefix AND run < :run_prefix || char(0x10FFFF)
 
 -- name: list_parent
 AND parent = :parent
+
+-- name: list_redriven
+AND EXISTS (SELECT 1 FROM heads AS redrive WHERE redrive.origin = heads.run)
+
+-- name: list_not_redriven
+AND NOT EXISTS (SELECT 1 FROM heads AS redrive WHERE redrive.origin = heads.run)
 
 -- name: list_before
 AND (created_at, run) < (:before_at, :before_run)

@@ -197,7 +197,7 @@ def summary(run: Mapping[str, Any], *, colour: bool) -> list[str]:
             lines.append(f"    and so step {one['step']}: {one['code']}: {clean(one['message'])}")
     if run["result"] is not None:
         lines.append(f"  result: {short(run['result'], 400)}")
-    if _has_what_to_redrive(run):
+    if _has_what_to_redrive(run) and not run.get("redriven_by"):
         only_tolerated = run["problem"] is None and run.get("tolerated") == run["problems"]
         what = "was tolerated" if only_tolerated else "failed"
         again = f"anabranch redrive {run['run']}"
@@ -331,7 +331,10 @@ def redrive_lines(plan: RedrivePlan) -> list[str]:
     rows += [("new", step, "it was not reached before") for step in plan.unreached]
     again, reused = sum(e.runs for e in plan.again), sum(e.runs for e in plan.reused)
     said = f"a redrive would repeat {counted(again, 'step run')} and reuse {reused:,}"
-    return [f"{plan.name} ({plan.run}): {plan.status}; {said}", *table(rows)]
+    lines = [f"{plan.name} ({plan.run}): {plan.status}; {said}", *table(rows)]
+    if plan.redriven_by:
+        lines.append(f"it was redriven already, by {', '.join(plan.redriven_by)}: say --again")
+    return lines
 
 
 def _times(step: str, runs: int) -> str:

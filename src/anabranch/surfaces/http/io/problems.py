@@ -109,6 +109,7 @@ HINTS: Mapping[str, str] = {
     "already_paused": "POST /api/v1/runs/{run}/resume continues it",
     "nothing_failed": "POST /api/v1/runs with its `fingerprint` starts a new run",
     "missing_requirements": "start the server with what the detail names; the run then goes on",
+    "redriven": "redrive the newest one instead, or send `again: true`",
     "not_finished": "wait for its end, or POST /api/v1/runs/{run}/cancel first",
     "not_a_session": "only runs of orchestrations have receipts and processes",
     "not_json": "send plain JSON: no NaN, no infinity, at most the depth that the message names",

@@ -36,7 +36,8 @@ class RunCard(msgspec.Struct):
     definition: str
     labels: dict[str, str]
     parent: str | None
-    origin: str | None
+    origin: str | None  # the run that it redrives
+    redriven_by: list[str]  # the runs that redrive it, newest first
     finished: bool
     events: int
     created_at: int
@@ -104,7 +105,8 @@ class RunShown(msgspec.Struct, omit_defaults=True):
     context: Any
     labels: dict[str, str]
     definition: str
-    origin: str | None
+    origin: str | None  # the run that it redrives
+    redriven_by: list[str]  # the runs that redrive it, newest first
     parent: str | None
     created_at: int
     updated_at: int
@@ -241,7 +243,7 @@ def instant(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def run_card(head: Head, missing: list[str], queued: str = "") -> RunCard:
+def run_card(head: Head, redriven_by: list[str], missing: list[str], queued: str = "") -> RunCard:
     return RunCard(
         run=head.run,
         name=head.name,
@@ -251,6 +253,7 @@ def run_card(head: Head, missing: list[str], queued: str = "") -> RunCard:
         labels=dict(head.labels),
         parent=head.parent,
         origin=head.origin,
+        redriven_by=redriven_by,
         finished=head.finished,
         events=head.seq,
         created_at=head.created_at,

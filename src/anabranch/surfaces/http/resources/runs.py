@@ -26,7 +26,7 @@ from anabranch.surfaces.http.guard.idempotency import (
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.ended_runs import EndedRuns
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.io.readers import look, read_inline
+from anabranch.surfaces.http.io.readers import ReadHandle, look, read_inline
 from anabranch.surfaces.http.io.request_body import (
     answer,
     bad_parameter,
@@ -112,20 +112,24 @@ async def list_all(request: web.Request) -> web.StreamResponse:
         run_prefix=asked["prefix"] or "",
         search=checked_search(asked["search"] or ""),
         parent=asked["parent"],
+        redriven=asked["redriven"],
         created_after=asked["created_after"],
         created_before=asked["created_before"],
         before=read_cursor(asked["cursor"], int, str) if asked["cursor"] else None,
         limit=limit + 1,
     )
-    pairs = await look(
-        request,
-        lambda by: [
-            (head, by.read.missing(head), by.read.queued(head)) for head in by.store.heads(wanted)
-        ],
-    )
-    shown, following = page_of(pairs, limit, lambda pair: (pair[0].created_at, pair[0].run))
-    cards = [shapes.run_card(*each) for each in shown]
-    return answer(shapes.RunPage(items=cards, next=following))
+    cards = await look(request, lambda by: _cards(by, wanted))
+    shown, following = page_of(cards, limit, lambda card: (card.created_at, card.run))
+    return answer(shapes.RunPage(items=list(shown), next=following))
+
+
+def _cards(by: ReadHandle, wanted: HeadFilter) -> list[shapes.RunCard]:
+    heads = by.store.heads(wanted)
+    redriven = by.read.redriven_by(heads)
+    return [
+        shapes.run_card(head, redriven[head.run], by.read.missing(head), by.read.queued(head))
+        for head in heads
+    ]
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -276,6 +280,7 @@ _FILTERS = (
     Query("prefix", "only runs whose id starts with this"),
     Query("search", "only runs with these words in id, name, labels or reason", example="bank 500"),
     Query("parent", "only children of this run"),
+    Query("redriven", "only runs that another redrives, or only those that none does", "boolean"),
     Query("created_after", "started at this instant (ms) or later", "integer"),
     Query("created_before", "started before this instant (ms)", "integer"),
     PAGE,

@@ -49,10 +49,14 @@ class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
     priority: int | None = None  # instead of the definition's; the highest goes first
 
 
-class RedriveRequest(msgspec.Struct, forbid_unknown_fields=True, rename={"from_step": "from"}):
-    """With `from` that step and what depends on it run again as well, however they ended."""
+class RedriveRequest(
+    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"from_step": "from"}
+):
+    """With `from` that step and what depends on it run again as well, however they ended. A run
+    that another redrives already is refused without `again`."""
 
     from_step: str = ""
+    again: bool = False
 
 
 async def start(request: web.Request) -> web.StreamResponse:
@@ -154,7 +158,7 @@ async def _from_catalog(request: web.Request, body: StartRequest) -> Prepared:
 
 async def redrive(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, RedriveRequest, optional=True)
-    run, asked = request.match_info["run"], {"from": body.from_step} if body.from_step else None
+    run, asked = request.match_info["run"], msgspec.to_builtins(body) or None
 
     async def begin(this: KeyedRequest) -> tuple[int, Any]:
         parts = request.app[PARTS]
@@ -163,7 +167,11 @@ async def redrive(request: web.Request) -> web.StreamResponse:
             return 201, shapes.Started(this.run, origin)
         try:
             begun = await parts.verbs.redrive(
-                run, new=this.run, trace=traced(request), from_step=body.from_step
+                run,
+                new=this.run,
+                trace=traced(request),
+                from_step=body.from_step,
+                again=body.again,
             )
         except InputError as error:
             begun = _begun_before(this, this.run, error)

@@ -39,7 +39,8 @@ async def do(ui: Ui, verb: str, run: str, actor: str, form: Any) -> str:
         case "cancel":
             await verbs.send(run, s.Cancel(actor, reason))
         case "redrive":
-            return await verbs.redrive(run, from_step=text_of(form, "from"))
+            again = text_of(form, "again") == "yes"
+            return await verbs.redrive(run, from_step=text_of(form, "from"), again=again)
         case "patch":
             said = patches(values_of(text_of(form, "values")), reducer_of(form))
             await verbs.send(run, s.PatchContext(said, actor))

@@ -62,6 +62,7 @@ async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[st
         "aside": _aside(ui, head, net, state),
         "loops": run_facts.loop_rows(state, ui.now()),
         "run_failures": failures,
+        "redriven_by": ui.parts.verbs.read.redriven_by([head])[head.run],
         "owner": None if moving.finished else await owner_of(ui, head.run),
     }
 

@@ -24,8 +24,9 @@ async def list_runs(request: web.Request) -> web.StreamResponse:
     asked = Filter(request.query)
     rendered = ui.now()  # before it is read: what begins while it is read counts as new
     wanted = asked.wanted(rendered, PAGE + 1)
-    heads = await ui.look(lambda by: by.store.heads(wanted))
-    more, heads = len(heads) > PAGE, heads[:PAGE]
+    found = await ui.look(lambda by: by.store.heads(wanted))
+    more, heads = len(found) > PAGE, found[:PAGE]
+    redriven = await ui.look(lambda by: by.read.redriven_by(heads))
     counts = await counters(ui)
     bars, views = await ui.look(
         lambda by: (_bars(by.store, asked, rendered), Views(by.store).all())
@@ -35,6 +36,7 @@ async def list_runs(request: web.Request) -> web.StreamResponse:
         "runs.html",
         heads=heads,
         rendered=rendered,
+        redriven=redriven,
         counts=counts,
         total=sum(counts.values()),
         statuses=STATUSES,

@@ -49,7 +49,8 @@ async def panel(request: web.Request) -> web.StreamResponse:
     ui, head = run_of(request)
     given = await _shown(ui, head, request)
     extra = {"csrf": guard.form_secret(request), "may": may(request), "base": run_path(head.run)}
-    return html(rendered("step_panel.html", given | extra))
+    redriven = {"redriven_by": ui.parts.verbs.read.redriven_by([head])[head.run]}
+    return html(rendered("step_panel.html", given | extra | redriven))
 
 
 async def _shown(ui: Ui, head: Head, request: web.Request) -> dict[str, Any]:

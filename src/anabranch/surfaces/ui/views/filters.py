@@ -25,8 +25,8 @@ AGES: Mapping[str, tuple[str, int]] = {
     "7d": ("the last 7 days", 7 * 86_400_000),
     "30d": ("the last 30 days", 30 * 86_400_000),
 }
-NAMES = ("search", "status", "dialect", "name", "label", "age", "from", "to")
-FIELDS = ("search", "dialect", "name", "age", "from", "to")  # of the form
+NAMES = ("search", "status", "dialect", "name", "label", "redriven", "age", "from", "to")
+FIELDS = ("search", "dialect", "name", "redriven", "age", "from", "to")  # of the form
 LIST = "/runs"
 LATEST = 253_402_300_799_000  # the last second that a calendar has
 SLOTS = 48  # of the histogram of a time that was typed
@@ -56,6 +56,7 @@ class Filter(msgspec.Struct, frozen=True):
             name=query.get("name") or None,
             labels=self.labels,
             search=checked_search(query.get("search", "")),
+            redriven=_yes_or_no(query.get("redriven", "")),
             before=_before(query.get("before", "")),
             created_after=after,
             created_before=_instant(query.get("to", ""), "to"),
@@ -177,6 +178,12 @@ def before_of(query: Mapping[str, str], what: str) -> tuple[int, str] | None:
     if not at.isdecimal() or not dot or len(at) > 15:
         raise InputError(f"`before` is not valid: take it from the link to older {what}")
     return int(at), name
+
+
+def _yes_or_no(text: str) -> bool | None:
+    if text not in ("", "yes", "no"):
+        raise InputError(f"redriven is yes or no, not {text[:40]!r}")
+    return text == "yes" if text else None
 
 
 def _before(text: str) -> tuple[int, str] | None:

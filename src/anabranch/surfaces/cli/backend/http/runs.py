@@ -47,6 +47,7 @@ class HttpRunBackend(HttpTopic):
             name=wanted.name,
             label=labels,
             search=wanted.search or None,
+            redriven=None if wanted.redriven is None else str(wanted.redriven).lower(),
         )
         return [_head_fields(card) for card in cards]
 
@@ -142,8 +143,10 @@ class HttpRunBackend(HttpTopic):
     async def start(self, body: Row) -> str:
         return str((await self._client.post("runs", body=body, once=True))["run"])
 
-    async def redrive(self, run: str, from_step: str = "") -> Row:
-        body = {"from": from_step} if from_step else {}
+    async def redrive(self, run: str, from_step: str = "", *, again: bool = False) -> Row:
+        body: Row = {"from": from_step} if from_step else {}
+        if again:
+            body["again"] = True
         return await self._client.post("runs", run, "redrive", body=body, once=True)
 
     async def settled(self, run: str, *, standing: bool = True) -> None:
@@ -240,7 +243,7 @@ def _head_fields(card: Row) -> Row:
     fields = {**card, "seq": card["events"]}
     if not fields.get("damage"):
         fields.pop("damage", None)  # as it is left out where the store is read here
-    wanted = (*Head.__struct_fields__, "missing")
+    wanted = (*Head.__struct_fields__, "redriven_by", "missing")
     return {name: fields[name] for name in wanted if name in fields}
 
 

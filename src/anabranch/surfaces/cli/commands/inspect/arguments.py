@@ -65,6 +65,8 @@ def add_runs(verbs: c.Verbs) -> None:
     parser.add_argument("--name", help="only runs of the definition with this name")
     c.search(parser)
     c.labels(parser, "only runs with this label (repeatable)")
+    said = "only runs that another redrives (yes), or only those that none does (no)"
+    parser.add_argument("--redriven", choices=("yes", "no"), help=said)
     c.count(parser, "--limit", 20, "at most so many")
 
 

@@ -184,6 +184,7 @@ async def runs(options: argparse.Namespace, settings: Settings) -> int:
         name=options.name,
         labels=values.labels(options.label),
         search=checked_search(options.search),
+        redriven=None if options.redriven is None else options.redriven == "yes",
         limit=options.limit,
     )
     async with open_backend(options, settings) as at:
@@ -210,6 +211,7 @@ def _status(run: dict[str, Any]) -> str:
     """What is damaged has no status that could be trusted; `explain` says what is wrong."""
     status = "damaged" if run.get("damage") else str(run["status"])
     standing = render.standing({**run, "status": status})
+    standing += ", redriven" if run.get("redriven_by") else ""
     return standing + (", left as it is" if run["missing"] else "")
 
 
@@ -239,6 +241,8 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
     for key in ("origin", "parent"):
         if shown[key]:
             lines.append(f"  {key}: {shown[key]}")
+    if shown.get("redriven_by"):  # an older server does not say it
+        lines.append(f"  redriven by: {', '.join(shown['redriven_by'])}")
     if shown.get("execution_number"):
         lines.append(f"  execution_id: {shown['execution_number']}")
     lines += [f"  input {k}: {render.short(v)}" for k, v in shown["input"].items()]

@@ -38,6 +38,8 @@ def _runs(found: Row) -> list[str]:
         f"last {found['window']}: {render.counted(runs['runs'], 'run')}, {runs['ended']:,} ended, "
         f"{runs['failed']:,} failed ({_rate(runs)})"
     ]
+    if runs["failed"]:
+        lines[0] += f", {found.get('need_attention', runs['failed']):,} of them not redriven"
     if runs["runs"]:
         counts = [sum(slot["statuses"].values()) for slot in found["slots"]]
         lines.append(f"  {_bars(counts)}  a bar is {render.duration(found['slot_ms'] / 1000)}")

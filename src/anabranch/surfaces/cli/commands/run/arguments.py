@@ -53,6 +53,8 @@ def add_redrive(verbs: c.Verbs) -> None:
     parser.add_argument("--dry-run", action="store_true", help=said)
     said = "run this step and what depends on it again as well, however they ended"
     parser.add_argument("--from", dest="from_step", default="", metavar="STEP", help=said)
+    said = "also where another run redrives it already"
+    parser.add_argument("--again", action="store_true", help=said)
     c.options(parser, *c.SURROUNDINGS)
     c.watching(parser)
 

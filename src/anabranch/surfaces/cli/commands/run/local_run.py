@@ -199,7 +199,8 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     async with local_run(options, settings) as session:
         await session.open(only=())
         origin = session.parts.verbs.read.find(options.run).run
-        run_id = await session.parts.verbs.redrive(origin, from_step=options.from_step)
+        verbs, step, again = session.parts.verbs, options.from_step, options.again
+        run_id = await verbs.redrive(origin, from_step=step, again=again)
         note(session.store, who(options), "runs.redrive", origin)
         session.say(f"run {run_id} redrives {origin}")
         return await session.to_its_end(run_id)

@@ -183,7 +183,7 @@ async def _definition(options: argparse.Namespace, settings: Settings) -> tuple[
 async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     async with http_backend(options, settings) as target:
         watch = RemoteRun(options, target.runs)
-        begun = await target.runs.redrive(options.run, options.from_step)
+        begun = await target.runs.redrive(options.run, options.from_step, again=options.again)
         watch.say(f"run {begun['run']} redrives {begun['origin']}")
         return await watch.to_its_end(begun["run"])
 
