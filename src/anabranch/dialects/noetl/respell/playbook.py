@@ -22,6 +22,7 @@ from anabranch.dialects.noetl.joins import JoinReading
 from anabranch.dialects.noetl.respell.case_lists import CaseSpelling, condition
 from anabranch.dialects.noetl.respell.cursor import respell_cursor
 from anabranch.dialects.noetl.respell.kinds import respell_kind, respell_root
+from anabranch.dialects.noetl.respell.sequences import put_in_sequence
 from anabranch.dialects.noetl.respell.shape import Shape, fields, find, items
 from anabranch.dialects.noetl.respell.sinks import sink_task, with_sinks
 from anabranch.dialects.noetl.respell.tasks import RespellReport, TaskSpelling
@@ -66,7 +67,8 @@ class _Spelling:
         self._workbook(shape)
         workflow = shape.fields.get("workflow")
         if isinstance(workflow, Items):
-            steps = [self._step(node, number) for number, node in enumerate(workflow, 1)]
+            ordered = put_in_sequence(workflow, self._seen)
+            steps = [self._step(node, number) for number, node in enumerate(ordered, 1)]
             shape.fields["workflow"] = items(steps, workflow.position)
         self._join(shape)
         return shape.node()
