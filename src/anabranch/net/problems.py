@@ -184,6 +184,7 @@ CODES: Mapping[str, str] = {
     "join-needs-outcome": "a join that closes only if a step before its producers ends one way",
     "merge-overlap": "producers of one join write the same keys",
     "join-reading": "whether steps where branches meet wait, read from how a playbook is written",
+    "at-once": "several steps of a `case` that begin at once, and not one after the other",
     "begun-only": "a child run that is started, and that its step does not wait for",
     "numeric-id": "`execution_id` is a number, and is compared with text",
 }

@@ -90,7 +90,7 @@ IN_A_STEP = [
         "tool: {kind: noop, result: \"{{ execution_id == 'abc' }}\"}",
         *(6, 30, "is compared with the text 'abc', and is a number"),
     ),
-    ("at-once", "case: [{when: a, then: [s, s]}]\n" + NOOP, 6, 27, "s and s begin at once"),
+    ("at-once", "case: [{when: a, then: [s, s]}]\n" + NOOP, 6, 26, "s and s begin at once"),
     ("begun-only", "tool: {kind: playbook, path: a/b}", 6, 10, "does not wait for it"),
     ("unknown-key", "tool: {kind: decision, ask: x, timeout: 5}", 6, 34, "'timeout'"),
     ("conflicting-keys", "tool: {kind: shell, command: a, cmds: [b]}", 6, 35, "`cmds`"),

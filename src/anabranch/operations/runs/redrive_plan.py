@@ -98,9 +98,10 @@ def prepare_redrive(read: Reader, run: str, from_step: str = "") -> PreparedRedr
     return PreparedRedrive(head.run, definition, net, state, redrive, before)
 
 
-def require_first(store: Store, run: str) -> None:
-    """Refused where another run redrives it already: what that did would be done twice."""
-    redrives = store.redrives([run])
+def require_first(store: Store, run: str, new: str | None = None) -> None:
+    """Refused where another run than the new one redrives it already: what that did would be done
+    twice."""
+    redrives = [head for head in store.redrives([run]) if head.run != new]
     if redrives:
         newest = redrives[0]
         raise Refused(

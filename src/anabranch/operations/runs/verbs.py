@@ -166,7 +166,7 @@ class Verbs:
             if not again:
                 from anabranch.operations.runs.redrive_plan import require_first
 
-                await asyncio.to_thread(require_first, self.engine.store, found.run)
+                await asyncio.to_thread(require_first, self.engine.store, found.run, new)
             return await self._begin_redrive(found, new, trace)
 
     async def _begin_redrive(self, found: PreparedRedrive, new: str | None, trace: str) -> str:

@@ -30,11 +30,15 @@ class Read:
             finished=finished,
         )
         self.loop, self.size, self.shown = loop, size, 0
+        self.redrives: list[str] = []
 
     def find(self, run: str) -> Head:
         if self.head is None:
             raise NotFound(f"there is no run {run!r}")
         return msgspec.structs.replace(self.head, run=run)
+
+    def redriven_by(self, heads: list[Head]) -> dict[str, list[str]]:
+        return {head.run: list(self.redrives) for head in heads}
 
     def show_head(self, head: Head) -> dict[str, Any]:
         self.shown += 1
@@ -88,6 +92,15 @@ def test_a_run_whose_head_is_another_is_shown_anew_and_one_that_is_gone_is_gone(
     read.head = None
     with pytest.raises(NotFound):
         ended.show(handle(read), "r1")
+
+
+def test_a_run_that_is_redriven_meanwhile_is_shown_anew() -> None:
+    read, ended = Read(), EndedRuns()
+    ended.show(handle(read), "r1")
+    read.redrives.append("r2")
+    ended.show(handle(read), "r1")
+    assert ended.show(handle(read), "r1")
+    assert read.shown == 2
 
 
 def test_the_oldest_make_room() -> None:
