@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import msgspec
+import pytest
 
 from anabranch.expressions.port import Constant, Paths
 from anabranch.kernel import events as e
@@ -254,6 +256,40 @@ def scoped(rule: GatherRule) -> Net:
     branch = Branch(None, "inclusive", arcs("a", "b", "c"), join)
     steps = [step(name, work=QUIET) for name in ("a", "b", "c")]
     return net(router("r", branch), *steps, step("j", "end", work=QUIET), step("end"))
+
+
+@pytest.mark.parametrize("mode", ["any", "quorum"])
+@pytest.mark.parametrize("came", list(permutations("abc")))
+def test_a_closed_join_has_taken_whom_it_took_in_the_origin(mode: Any, came: Sequence[str]) -> None:
+    """The answers that are taken over come in the order in which they came there."""
+    first = Run(scoped(GatherRule(mode, k=2, combine="merge", losers="drain")))
+    for name in came:
+        first.done(name, {name: 1})
+    first.done("j")
+    first.fails("end")
+    second = redriven(first)
+    assert scheduled(second) == ["end"]
+    assert _closed(second) == _closed(first)
+
+
+def _closed(run: Run) -> list[tuple[str, Sequence[int]]]:
+    return [(event.verdict, event.selected) for event in run.of_kind(e.GatherSettled)]
+
+
+def test_what_is_taken_over_waits_for_what_followed_from_what_came_before_it() -> None:
+    """`a2` ended before `b` in the origin: so it does here, though `b` is an older token."""
+    a, a2 = step("a", "a2", work=QUIET), step("a2", work=QUIET)
+    first = Run(net(router("r", "a", "b", "last"), a, a2, step("b", work=QUIET), step("last")))
+    first.done("a")
+    first.done("a2")
+    first.done("b")
+    first.fails("last")
+    second = redriven(first)
+    order = [event.token for event in second.of_kind(e.TokenFinished)]
+    steps = {event.token: event.step for event in second.of_kind(e.TokenCreated)}
+    ended = [steps[token] for token in order]
+    assert ended.index("a2") < ended.index("b")
+    assert scheduled(second)[:1] == ["last"]
 
 
 def test_a_join_with_losers_killed_is_kept_and_what_failed_behind_it_is_done_again() -> None:

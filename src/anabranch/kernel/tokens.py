@@ -5,6 +5,8 @@ created ─▶ admission ─▶ wake time ─▶ work or fan ─▶ decision ─
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
+
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel import events as e
 from anabranch.kernel.ending import abort, end_now
@@ -20,7 +22,7 @@ from anabranch.kernel.jobs import find_reusable, reuse_answer, schedule
 from anabranch.kernel.joins import offer
 from anabranch.kernel.loops import open_loop
 from anabranch.kernel.reducers import preview
-from anabranch.kernel.reuse import ADMITTED
+from anabranch.kernel.reuse import ADMITTED, LOOP
 from anabranch.kernel.rounds import ask_everybody_again
 from anabranch.kernel.routing import (
     names_for,
@@ -101,6 +103,33 @@ def _admit(turn: Turn, token: Token, step: Step) -> bool:
 
 
 def _make_ready(turn: Turn, token: Token, step: Step) -> None:
+    if not turn.state.reuse or not _waits_for_its_turn(turn, token, step):
+        _begin(turn, token, step)
+
+
+def _waits_for_its_turn(turn: Turn, token: Token, step: Step) -> bool:
+    """Answers that are taken over come in the order in which they came in the origin: who was first
+    there is first at a join here."""
+    key = find_reusable(turn, token, label=LOOP if step.loop is not None else "")
+    if not key:
+        return False
+    if not turn.places:
+        turn.places = {each: place for place, each in enumerate(turn.state.reuse)}
+    heappush(turn.taken_over, (turn.places[key], token.id))
+    return True
+
+
+def take_over_next(turn: Turn) -> bool:
+    """Once everything has followed from what came before, the next of them goes on."""
+    while turn.taken_over:
+        token = turn.state.tokens.get(heappop(turn.taken_over)[1])
+        if token is not None and token.phase == "new" and not token.doomed:
+            _begin(turn, token, turn.net.steps[token.step])
+            return True
+    return False
+
+
+def _begin(turn: Turn, token: Token, step: Step) -> None:
     if turn.net.policy.parallel_max is not None and not token.round and _queues(turn, token, step):
         turn.emit(e.TokenQueued(token.id))
         return
