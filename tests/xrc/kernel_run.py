@@ -22,7 +22,9 @@ _STATES = {"joining": "open", "running": "running"}
 class KernelRun:
     """One session in the kernel. An action that does not fit changes nothing here either."""
 
-    def __init__(self, net: Net, start: str, payload: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, net: Net, start: str, payload: dict[str, Any] | None = None, **more: Any
+    ) -> None:
         self.net = net
         self.at = START
         self.state = State()
@@ -31,7 +33,7 @@ class KernelRun:
         self.selected: dict[int, list[int]] = {}
         self.late: dict[int, list[int]] = {}
         self._delivered: dict[tuple[str, int], int] = {}
-        self.send(s.Start(run="7", step=start, input=payload or {}))
+        self.send(s.Start(run="7", step=start, input=payload or {}, **more))
 
     def send(self, stimulus: s.Stimulus) -> None:
         try:

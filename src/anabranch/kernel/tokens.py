@@ -103,20 +103,15 @@ def _admit(turn: Turn, token: Token, step: Step) -> bool:
 
 
 def _make_ready(turn: Turn, token: Token, step: Step) -> None:
-    if not turn.state.reuse or not _waits_for_its_turn(turn, token, step):
-        _begin(turn, token, step)
-
-
-def _waits_for_its_turn(turn: Turn, token: Token, step: Step) -> bool:
     """Answers that are taken over come in the order in which they came in the origin: who was first
     there is first at a join here."""
     key = find_reusable(turn, token, label=LOOP if step.loop is not None else "")
     if not key:
-        return False
+        _begin(turn, token, step)
+        return
     if not turn.places:
         turn.places = {each: place for place, each in enumerate(turn.state.reuse)}
     heappush(turn.taken_over, (turn.places[key], token.id))
-    return True
 
 
 def take_over_next(turn: Turn) -> bool:
