@@ -61,7 +61,10 @@ class Redrive(msgspec.Struct, gc=False):
 
 def plan_redrive(net: Net, history: History, from_step: str = "") -> Redrive:
     """With `from_step` the runs of that step are done again as well, however they ended."""
-    survey = _Survey(net, _asked(history, from_step) | _roots(history))
+    roots = _asked(history, from_step) | _roots(history)
+    if roots:  # otherwise there is nothing to redrive
+        roots = _named(net, history) | roots
+    survey = _Survey(net, roots)
     for at, event in history:
         survey.see(at, event)
     return survey.redrive()
@@ -119,6 +122,18 @@ def _asked(history: History, step: str) -> dict[int, Cause]:
         for _, event in history
         if isinstance(event, e.TokenCreated) and event.step == step
     }
+
+
+def _named(net: Net, history: History) -> dict[int, Cause]:
+    """The step runs that told others, or gave, the name of their run: the new one has another."""
+    names = {name for name, step in net.steps.items() if step.work and step.work.names_run}
+    found: dict[int, Cause] = {}
+    for _, event in history if names else ():
+        if isinstance(event, e.TokenCreated) and event.step in names:
+            found[event.token] = Cause("session")
+        elif isinstance(event, e.TokenFinished) and event.end == "killed":
+            found.pop(event.token, None)
+    return found
 
 
 # -- what depends on it ------------------------------------------------------------------------

@@ -53,7 +53,10 @@ def code_of(fault: Fault) -> str:
     return code.lower() if _SHOUTED.fullmatch(code) else code
 
 
-How = Literal["failed", "unfinished", "items", "arc", "join", "context", "result", "again", "asked"]
+How = Literal[
+    *("failed", "unfinished", "items", "arc", "join", "context", "result", "again", "asked"),
+    "session",
+]
 
 _CAUSES: dict[str, str] = {
     "failed": "it did not end well",
@@ -61,6 +64,7 @@ _CAUSES: dict[str, str] = {
     "items": "not all of its items were done",
     "again": "it is done again",
     "asked": "it was asked for",
+    "session": "it names the session, which is another one now",
     "arc": "it follows {of}, which runs again",
     "join": "it joins what {of} delivers, which runs again",
     "context": "it reads ctx.{of}, which {by} writes",

@@ -148,6 +148,8 @@ class Work(msgspec.Struct, frozen=True):
     outcomes: tuple[str, ...] = ()
     label: str = ""  # of the one task that it is, where the dialect has tasks
     wait: WaitRule | None = None  # of a task that waits for a signal
+    #: What it says or gives may name the run, and is of no use to another that redrives it.
+    names_run: bool = False
 
 
 class Fan(msgspec.Struct, frozen=True):

@@ -114,6 +114,36 @@ def test_a_redriven_session_gets_a_number_of_its_own() -> None:
     run(whole())
 
 
+def test_a_redriven_session_says_its_own_number_and_whose_receipts_it_took_over() -> None:
+    chain = orchestration(
+        "chain",
+        A1=step(then("B1"), rule="cm:xrc137:A"),
+        B1=step(then("C1"), rule="cm:xrc137:B"),
+        C1=step(rule="cm:xrc137:C"),
+    )
+    rules = {
+        "A": rule({"pid": "string=mine"}, valid={"seen": "[pid]"}),  # an input of that name
+        "B": rule(valid={"ticket": "[__pid]"}),
+        "C": rule(rules=[{"expression": "true", "type": "abortStep"}]),
+    }
+
+    async def whole() -> None:
+        async with engine() as made:
+            first = await made.start(chain, rules=rules, labels={"owner": OWNER})
+            assert (await made.wait(first)).steps["B1"]["result"]["ticket"] == "1:2"
+            plan = await made.plan_redrive(first)
+            assert {one.step: one.how for one in plan.again} == {"B1": "session", "C1": "arc"}
+            assert [one.step for one in plan.reused] == ["A1"]
+            again = await made.redrive(first)
+            assert (await made.wait(again)).steps["B1"]["result"]["ticket"] == "2:2"
+            taken, own, _ = made.sessions.receipts(again)
+            assert (taken["sessionId"], taken["stepId"]) == ("2", "A1")
+            assert taken["extras"]["takenOverFrom"] == {"sessionId": "1", "iteration": 1}
+            assert (own["sessionId"], "takenOverFrom" in own["extras"]) == ("2", False)
+
+    run(whole())
+
+
 def test_what_a_step_does_outside_is_keyed_by_the_run_not_by_the_number() -> None:
     async def whole() -> None:
         async with engine() as made:

@@ -7,7 +7,9 @@ that branch are the members of a fresh one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import msgspec
@@ -113,9 +115,26 @@ def _step(step: StepDeclaration, bundle: Bundle, writes: frozenset[str]) -> Step
         error_aborts=True,
         finishes_when_killed=True,
         outcomes=("valid", "invalid"),
+        names_run=_names_session(program.text or ""),
     )
     branches = tuple(_branch(branch) for branch in step.branches)
     return Step(step.name, work, branches=branches, position=step.position, writes=writes)
+
+
+_NAMES_OF_SESSION = re.compile(r"\[\s*(__sessionId|__pid|__iteration|pid)\s*\]")
+
+
+def _names_session(text: str) -> bool:
+    """Whether a rule says which session or process it runs in; as far as its text is here."""
+    names = set(_NAMES_OF_SESSION.findall(text))
+    return bool(names - {"pid"} if _declares_pid(text) else names)
+
+
+def _declares_pid(text: str) -> bool:
+    """Then `pid` is an input."""
+    with suppress(ValueError, AttributeError):
+        return "pid" in msgspec.json.decode(text)["payload"]
+    return False
 
 
 def _processes(branch: BranchActions) -> int:

@@ -26,6 +26,7 @@ class Process(msgspec.Struct):
     outcome: str = ""
     error: Fault | None = None
     receipt: Mapping[str, Any] | None = None
+    is_taken_over: bool = False  # from the session that this one redrives
     valid: bool | None = None
     by_error: str = ""
 
@@ -102,5 +103,6 @@ def _job(
             one.receipt = answer.record if isinstance(answer.record, Mapping) else {}
             one.valid = answer.outcome == "valid" if answer.status == "ok" else None
             one.by_error = answer.by_error
+            one.is_taken_over = isinstance(event, e.JobReused)
         case _:
             one.status = "waiting"

@@ -19,7 +19,7 @@ from anabranch.store.ports import Definition, Store
 
 
 class RunAgain(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that runs again. `how` is one of failed, unfinished, items, asked, arc, join,
+    """A step that runs again. `how` is one of failed, unfinished, items, asked, session, arc, join,
     context, result and again (the final step); `of` is the step or the context key it is about."""
 
     step: str

@@ -358,7 +358,11 @@ def _receipt(head: Head, one: Process) -> dict[str, Any]:
     }
     if one.error is not None:
         known |= {"error_class": one.error.kind, "error_msg": one.error.message}
-    receipt: dict[str, Any] = public({**known, **(one.receipt or {})}, PRIVATE)
+    written = dict(one.receipt or {})
+    if one.is_taken_over and written:
+        before = {name: written.pop(name, "") for name in ("sessionId", "iteration")}
+        written["extras"] = {**written.get("extras", {}), "takenOverFrom": before}
+    receipt: dict[str, Any] = public({**known, **written}, PRIVATE)
     return receipt
 
 
