@@ -10,6 +10,7 @@ tasks, `params` of SQL tasks.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from math import isfinite
@@ -26,7 +27,8 @@ _SPECIAL = re.compile(r"[^\w@%+=:,./-]", re.ASCII)
 
 @pass_context
 def sh(scope: Spending, value: Any) -> str:
-    """One word of a POSIX shell, or several for a list. Nothing there is an empty word."""
+    """One word of a POSIX shell, or several for a list; a mapping, or a list in one, is its JSON.
+    Nothing there is an empty word."""
     if isinstance(value, (list, tuple)):
         return _made(scope, " ".join(_word(scope, item) for item in bounded_list(scope, value)))
     return _made(scope, _word(scope, value))
@@ -34,7 +36,9 @@ def sh(scope: Spending, value: Any) -> str:
 
 def _word(scope: Spending, value: Any) -> str:
     if isinstance(value, (list, tuple, Mapping)):
-        raise TypeError(f"sh quotes text, numbers and lists of them, not a {_kind(value)}")
+        plain, cost = _meter(scope).measured(value)
+        scope.charge(cost)
+        value = json.dumps(plain, ensure_ascii=False)
     if value is None or isinstance(value, Undefined):
         return "''"
     if isinstance(value, bool):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from anabranch.operations.read.timeline import Timeline, Timelines
 
 NEWEST = "last"
+NEWEST_LOOKED_AT = 50
+CHILD_MARK = "-"  # in the id of every run that a task began
 
 
 class Reader:
@@ -71,12 +74,10 @@ class Reader:
         return self._store
 
     def find(self, name: str) -> Head:
-        """The run with this id, the only one that begins so, or the newest one for `last`."""
+        """The run with this id, the only one that begins so, or the newest one for `last`, which is
+        no child of another."""
         if name == NEWEST:
-            newest = self._store.heads(HeadFilter(limit=1))
-            if newest:
-                return newest[0]
-            raise NotFound("there is no run in this store yet")
+            return self._newest()
         exact = self._store.head(name)
         if exact is not None:
             return exact
@@ -86,6 +87,21 @@ class Reader:
         if found:
             raise NotFound(f"several runs start with {name!r}: give more of the id")
         raise NotFound(f"there is no run {name!r}", hint="`anabranch runs` lists them")
+
+    def _newest(self) -> Head:
+        """A child only where there is no other among so many."""
+        newest = self._store.heads(HeadFilter(limit=NEWEST_LOOKED_AT))
+        if not newest:
+            raise NotFound("there is no run in this store yet")
+        return next((head for head in newest if not self._is_child(head)), newest[0])
+
+    def _is_child(self, head: Head) -> bool:
+        """Its parent may only have begun it; then its own state knows."""
+        if head.parent or CHILD_MARK not in head.run:
+            return bool(head.parent)
+        with suppress(AnabranchError):  # whoever opens it says what is wrong with it
+            return bool(self.state(head.run).begun_by)
+        return False
 
     def runs(self, wanted: HeadFilter | None = None) -> list[dict[str, Any]]:
         """The index cards of the runs that fit, newest first."""

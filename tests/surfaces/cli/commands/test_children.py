@@ -66,6 +66,7 @@ def test_a_parent_whose_grandchild_waits_for_a_person_is_left_and_says_for_whom(
     ended = here.run("resume")
     assert ended.code == 0, ended
     assert here.show("outer")["result"] == "shipped"
+    assert here.show("last")["run"] == "outer"
 
 
 def test_a_child_that_failed_is_tried_again_as_a_run_of_its_own(here: Here) -> None:
@@ -122,6 +123,7 @@ def test_who_does_not_want_to_wait_for_them_says_so(here: Here) -> None:
     done = here.run("run", "begins.yaml", "--no-children", "--run-id", "alone")
     assert (done.code, "child run" in done.err) == (0, False)
     (left,) = here.ok("explain", "alone", "--json").json["children"]
+    assert here.show("last")["run"] == "alone"
     assert (left["name"], left["finished"]) == ("gate", False)
 
 

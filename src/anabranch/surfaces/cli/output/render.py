@@ -188,7 +188,7 @@ def summary(run: Mapping[str, Any], *, colour: bool) -> list[str]:
     lines = [f"{run['name']} ({run['run']}): {standing(run, colour=colour)}{_lasted(run)}"]
     lines += step_lines(run["steps"], colour=colour)
     for join in run["joins"]:
-        lines.append(f"  join at {join['target']}: {_join(join)}")
+        lines.append(f"  join at {join['target']}: {_join(join, run['steps'])}")
     if run.get("session") is not None:
         lines.append(f"  session: {_session(run['session'])}")
     if run["problem"] is not None:
@@ -205,10 +205,12 @@ def summary(run: Mapping[str, Any], *, colour: bool) -> list[str]:
     return lines
 
 
-def _join(join: Mapping[str, Any]) -> str:
+def _join(join: Mapping[str, Any], steps: Mapping[str, Any]) -> str:
     if join["verdict"] == "open":
         return "open"  # `explain` says what has come and what is missing
-    chosen = ", ".join(join["selected"]) or "none"
+    skipped = {name for name, one in steps.items() if one["status"] == "skipped"}
+    said = (f"{name} (skipped)" if name in skipped else name for name in join["selected"])
+    chosen = ", ".join(said) or "none"
     late = f", {join['late']} late" if join["late"] else ""
     return f"{join['verdict']}, took {chosen}{late}"
 
