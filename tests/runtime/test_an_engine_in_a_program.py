@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -329,14 +330,22 @@ async def _last(engine: Engine, name: str) -> str:
     return [event.kind async for event in engine.events(name)][-1]
 
 
+def _at_work() -> Counter[str]:
+    """The parts of engines that run on their own in this loop."""
+    names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
+    return Counter(name for name in names if name != "Event.wait")
+
+
 def test_an_engine_can_be_opened_again_and_two_at_once_cannot(tmp_path: Path) -> None:
     async def whole() -> None:
         engine = Engine(file_of(tmp_path), toolbox=Toolbox())
         async with engine:
             name = await engine.start(asking())
+            before = _at_work()
             with pytest.raises(anabranch.StoreInUse, match="is in use by"):
                 async with Engine(file_of(tmp_path), toolbox=Toolbox()):
                     pass
+            assert _at_work() == before, "nothing of the refused one is left"
         async with engine:
             await engine.decide(name, "ask", "fulfil")
             assert (await engine.wait(name)).status == "completed"

@@ -136,6 +136,7 @@ class RunAdmissions:
     # -- by itself ---------------------------------------------------------------------------
 
     def start(self, only: Collection[str] | None) -> None:
+        self._closing = False
         self.only = None if only is None else set(only)
         self._task = asyncio.get_running_loop().create_task(self._run())
 

@@ -169,16 +169,23 @@ class EngineLoop:
         if self.member is not None and run_jobs:
             await self._open_in_cluster(self.member, only)
             return
+        try:
+            self._take_store(only, recovers=run_jobs)
+        except BaseException:
+            await self._admissions.close()
+            raise
+        self._loop_task = asyncio.get_running_loop().create_task(self._turn_forever())
+
+    def _take_store(self, only: Collection[str] | None, *, recovers: bool) -> None:
         self.store.acquire(self._owner)
         if self.member is not None:
             self.member.own_for_now()
         try:
-            if run_jobs:
+            if recovers:
                 recover(self._core, self.clock.now(), only)
         except BaseException:
             self.store.release()
             raise
-        self._loop_task = asyncio.get_running_loop().create_task(self._turn_forever())
 
     async def _open_in_cluster(self, member: ClusterMember, only: Collection[str] | None) -> None:
         """Partitions are recovered between turns; `only` some runs are left to servers, if any."""
