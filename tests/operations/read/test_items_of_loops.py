@@ -230,6 +230,9 @@ def test_items_left_alone_after_a_failure_are_pending_and_done_by_a_redrive() ->
             second = await engine.redrive(first)
             await engine.wait(second)
             pages = engine.read.items(first, "each"), engine.read.items(second, "each")
+            pending = engine.read.items(first, "each", state="pending", limit=2)
+            assert ([item.index for item in pending.items], pending.more_after) == ([3, 4], 4)
+            assert not engine.read.items(second, "each", state="pending").items
             return *pages, tried[before:]
 
     stopped, whole, again = run(scenario())

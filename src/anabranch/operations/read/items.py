@@ -80,7 +80,7 @@ def page_of(store: Store, state: State, name: str, wanted: ItemFilter) -> Page:
     record, tracker = state.looped[loop], state.loops.get(loop)
     failures: Mapping[str, int] | None = None
     found: list[LoopItem]
-    if wanted.state in ("running", "pending"):
+    if wanted.state == "running" or (wanted.state == "pending" and not _needs_log(record, tracker)):
         found = _unfinished(state, tracker, wanted)
     elif wanted.state == "failed" or wanted.error is not None:
         scan = _Failures(loop, wanted, _failed(record, tracker))
@@ -100,6 +100,11 @@ def page_of(store: Store, state: State, name: str, wanted: ItemFilter) -> Page:
         more_after=page[-1].index if len(found) > wanted.limit else None,
         failures=failures,
     )
+
+
+def _needs_log(record: LoopRecord, tracker: Tracker | None) -> bool:
+    """Which items of a loop that was ended before them have no outcome, only the log can say."""
+    return tracker is None and record.succeeded + record.failed < record.total
 
 
 def _named(item: LoopItem, loop: str) -> LoopItem:
