@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, ClassVar
 
 import msgspec
@@ -132,9 +131,12 @@ def _names_session(text: str) -> bool:
 
 def _declares_pid(text: str) -> bool:
     """Then `pid` is an input."""
-    with suppress(ValueError, AttributeError):
-        return "pid" in msgspec.json.decode(text)["payload"]
-    return False
+    try:
+        document = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    declared = document.get("payload") if isinstance(document, dict) else None
+    return isinstance(declared, dict) and "pid" in declared
 
 
 def _processes(branch: BranchActions) -> int:
