@@ -102,7 +102,8 @@ def loop_cut(state: State, event: e.LoopCut, at: int) -> None:
 
 def shard_begun(tracker: Tracker, job: str, shard: Shard) -> None:
     """Take the shard from where it waited."""
-    _take_held(tracker, first_item(shard))
+    if tracker.held:
+        _take_held(tracker, first_item(shard))
     tracker.in_flight[job] = shard
     tracker.next_shard = shard.number + 1
     for at, waiting in enumerate(tracker.again):  # older logs had them in another order

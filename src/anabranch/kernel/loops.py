@@ -149,7 +149,8 @@ def fill_loop(turn: Turn, item: FillLoop) -> None:
         if not tracker.again and tracker.begun >= loop.shards_max:
             stop(turn, token, tracker, f"more than {loop.shards_max:,} shards (max_shards)")
             break
-        _write_held(turn, token, tracker, first_item(shard))
+        if tracker.held:
+            _write_held(turn, token, tracker, first_item(shard))
         number = tracker.next_shard
         if shard.number != number:
             shard = Shard(number, shard.first, shard.count, shard.cursor, shard.only, shard.tries)

@@ -90,7 +90,9 @@ def _work_off(turn: Turn) -> None:
             turn.readmit = False
             gates.readmit(turn)
             signals.rematch(turn)
-        elif tokens.admit_queued(turn) or tokens.take_over_next(turn):
+        elif (turn.state.queued and tokens.admit_queued(turn)) or (
+            turn.taken_over and tokens.take_over_next(turn)
+        ):
             pass
         elif not turn.events or turn.state.jobs or not quiescence.settle(turn):
             return  # somebody works for the run, or it is at rest

@@ -54,7 +54,15 @@ def code_of(fault: Fault) -> str:
 
 
 How = Literal[
-    *("failed", "unfinished", "items", "arc", "join", "context", "result", "again", "asked"),
+    "failed",
+    "unfinished",
+    "items",
+    "arc",
+    "join",
+    "context",
+    "result",
+    "again",
+    "asked",
     "session",
 ]
 
