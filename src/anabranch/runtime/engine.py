@@ -164,28 +164,22 @@ class EngineLoop:
         Without `run_jobs` the engine records what it is told and starts no work.
         """
         self._core.taking_work = self._core.reactions.has_crew = run_jobs
-        if run_jobs:
-            self._admissions.start(only)
         if self.member is not None and run_jobs:
+            self._admissions.start(only)
             await self._open_in_cluster(self.member, only)
             return
-        try:
-            self._take_store(only, recovers=run_jobs)
-        except BaseException:
-            await self._admissions.close()
-            raise
-        self._loop_task = asyncio.get_running_loop().create_task(self._turn_forever())
-
-    def _take_store(self, only: Collection[str] | None, *, recovers: bool) -> None:
         self.store.acquire(self._owner)
         if self.member is not None:
             self.member.own_for_now()
         try:
-            if recovers:
+            if run_jobs:
+                self._admissions.start(only)
                 recover(self._core, self.clock.now(), only)
         except BaseException:
+            await self._admissions.close()
             self.store.release()
             raise
+        self._loop_task = asyncio.get_running_loop().create_task(self._turn_forever())
 
     async def _open_in_cluster(self, member: ClusterMember, only: Collection[str] | None) -> None:
         """Partitions are recovered between turns; `only` some runs are left to servers, if any."""
