@@ -15,6 +15,7 @@ PORTS = ("8841", "8842", "8843", "8844", "8845", "8846")
 FILES = ("summaries.py", "dator.json", "workflow.json", "template.json")
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_every_command_of_the_page_says_what_is_written_under_it(tmp_path: Path) -> None:
     page = with_free_ports(PAGE.read_text(encoding="utf-8"), PORTS)

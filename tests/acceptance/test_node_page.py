@@ -18,6 +18,7 @@ PORTS = ("8801", "8802", "8803")
 FILES = ("offer.json", "summaries.py", "provider.json")
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page is written for curl")
 def test_every_command_of_the_page_says_what_is_written_under_it(tmp_path: Path) -> None:

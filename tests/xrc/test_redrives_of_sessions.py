@@ -17,7 +17,7 @@ from .lower import compiled
 from .oracle import Session
 from .schedules import Walk
 
-SEEDS = 2_000
+SEEDS = 1_000
 BLOCKS = 4
 
 

@@ -68,28 +68,42 @@ def test_tokens_stand_at_their_steps_and_the_ways_they_took_are_drawn(
     becomes(page, f"{TOKENS.format(step='gather')} === '0'")
 
 
+LAST = 3
+
+
+def chain(doors: str) -> str:
+    """Steps one after the other, each behind a door of its own."""
+    steps = [
+        f"  - step: s{number}\n    tool: {{kind: wait_at, args: {{door: {doors}-{number}}}}}\n"
+        + (f"    next: {{arcs: [{{step: s{number + 1}}}]}}\n" if number < LAST else "")
+        for number in range(LAST + 1)
+    ]
+    head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: chain}\nworkflow:\n"
+    return head + "".join(steps)
+
+
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
 def test_a_dot_goes_along_with_a_token_unless_people_want_no_motion(
     page: Any, server: Server, motion: str
 ) -> None:
-    run = server.start(TWO_STEPS, {"first": f"dot-{motion}", "second": f"dot2-{motion}"})
+    run = server.start(chain(motion))
     page.emulate_media(reduced_motion=motion)
     page.goto(f"/runs/{run}")
     is_live(page)
-    looks(page, "dig", "active")
+    looks(page, "s0", "active")
     page.evaluate(
         """() => { window.dots = 0; new MutationObserver(all => { for (const one of all)
         for (const node of one.addedNodes) if (node.classList?.contains('anb-token')) dots += 1; })
         .observe(document.querySelector('svg.anb-graph'), {childList: true}); }"""
     )
-    server.steps.open(f"dot-{motion}")
-    looks(page, "fill", "active")
-    becomes(page, f"{TAKEN}.includes('digfill')")
-    if motion == "no-preference":
-        becomes(page, "dots === 1")  # what was taken before may be told first
-    server.steps.open(f"dot2-{motion}")
-    looks(page, "fill", "done")
-    assert page.evaluate("dots") == (1 if motion == "no-preference" else 0)
+    for number in range(LAST + 1):
+        server.steps.open(f"{motion}-{number}")
+        looks(page, f"s{number}", "done")
+    becomes(page, f"{TAKEN}.length === {LAST}")
+    if motion == "no-preference":  # a way that the page asked for itself has none
+        becomes(page, "dots > 0")
+    else:
+        assert page.evaluate("dots") == 0
 
 
 def test_a_join_is_drawn_with_its_rule_and_its_scope_and_says_when_it_closed(

@@ -15,6 +15,7 @@ from surfaces.cli.support import Terminal, beginning
 
 PAGE = Path(__file__).parents[3] / "docs" / "workers.md"
 pytestmark = [
+    pytest.mark.soak,
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("curl") is None, reason="the page is written for curl"),
 ]
