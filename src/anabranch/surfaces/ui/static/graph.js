@@ -61,10 +61,11 @@ class Graph {
       wanted.box.classList.add("anb-sought");
       this.view.centre(wanted.box);
     } else if (!this.view.fits) this.view.busy();
-    if (this.place.dataset.ways) this.fetchWays();
+    this.fetchWays();
   }
 
   async fetchWays() {
+    if (!this.place.dataset.ways) return;
     const answer = await fetch(this.place.dataset.ways).catch(() => null);
     if (!answer?.ok || answer.redirected) return;
     for (const [from, to, when] of (await answer.json()).ways) this.ways.take(from, to, when);

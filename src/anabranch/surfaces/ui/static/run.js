@@ -18,7 +18,12 @@ export function followRun({ graph, timeline, drawer }) {
   const panel = startPanel();
   const refetch = startRefetching();
 
-  source.addEventListener("open", () => liveState("live"));
+  let connections = 0;
+  source.addEventListener("open", () => {
+    liveState("live");
+    if (connections) graph?.fetchWays(); // those that were taken while there was no connection
+    connections += 1;
+  });
   source.addEventListener("error", () => liveState("not connected; trying again"));
   source.addEventListener("run", (message) => {
     const told = JSON.parse(message.data);
