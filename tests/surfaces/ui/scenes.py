@@ -125,3 +125,13 @@ def run_of(page: Any) -> str:
 
 def is_live(page: Any) -> None:
     becomes(page, "document.getElementById('live-state').textContent === 'live'")
+
+
+def drop_connections(server: Server) -> None:
+    """All that browsers have with it."""
+
+    async def close(protocol: Any) -> None:
+        protocol.force_close()
+
+    for protocol in list(server._runner.server.connections):  # type: ignore[union-attr]
+        server.call(close(protocol))

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPResponse
-from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from msgspec import structs
 
 from anabranch.errors import StoreError
-from anabranch.kernel.events import TokenFinished
-from anabranch.operations.read.paths_taken import Paths
+from anabranch.operations.read.timeline import Timeline
 from anabranch.operations.runs.verbs import decision
-from anabranch.store.damage import events_of
 from anabranch.store.outages import AWAY
+from anabranch.store.ports import Journal
 from anabranch.surfaces.ui import live
 from anabranch.surfaces.ui.pages.runs import counters
 from hangs import HANG_SECONDS
@@ -48,13 +45,15 @@ def test_a_stream_tells_everything_first_and_then_only_what_changed(server: Serv
         parts = [next(said) for _ in range(3)]
         assert {part["name"] for _, part in parts} == {"waits", "loops", "troubles"}
         server.steps.open("s1")
-        told = next(news for kind, news in said if kind == "run" and "fill" in news["steps"])
-        assert told["steps"]["dig"] == ["done", 1, 0]
-        assert told["steps"]["fill"][2] == 1  # a token is there
-        told = next(
-            news for kind, news in chain([("run", told)], said) if kind == "run" and news["moves"]
-        )
-        assert told["moves"] == [["dig", "fill", "ok", 1]]  # and this is the way it came
+        steps: dict[str, Any] = {}
+        ways: list[Any] = []
+        while not (ways and steps.get("fill")):
+            _kind, news = next(said)
+            steps |= news.get("steps", {})
+            ways += news.get("ways", [])
+        assert steps["dig"] == ["done", 1, 0]
+        assert steps["fill"][2] == 1  # a token is there
+        assert ways == [["dig", "fill", "ok", 1]]  # and this is the way it came
         server.steps.open("s2")
         rest = list(said)  # the stream ends with the run
     last = [news for kind, news in rest if kind == "run"][-1]
@@ -62,43 +61,34 @@ def test_a_stream_tells_everything_first_and_then_only_what_changed(server: Serv
     assert rest[-1] == ("end", {})
 
 
-class Ear:
-    """Listens twice; in between the log is written, which the state has been ahead of."""
-
-    def __init__(self, write: Callable[[], None]) -> None:
-        self._write = write
-        self.heard: list[Any] = []
-
-    @property
-    def going(self) -> bool:
-        return len(self.heard) < 2
-
-    async def say(self, event: str, data: Any) -> None:
-        if event == "run":
-            self.heard.append(data)
-
-    async def wait(self) -> bool:
-        self._write()
-        return True
-
-
 def test_a_way_that_is_recorded_after_its_state_was_told_is_told_too(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The state of a run goes ahead of its log; of one that is over, too."""
     server.steps.open("w1")
-    run = server.start(TWO_STEPS, {"first": "w1", "second": "w2"})
+    run = server.run(TWO_STEPS, {"first": "w1", "second": "w1"})
+    read, written = Timeline.catch_up, 0
+
+    def catch_up(timeline: Timeline, log: Journal, run: str) -> Timeline:
+        nonlocal written
+        written += 1
+        return read(timeline, log, run) if written > 3 else timeline
+
+    monkeypatch.setattr(Timeline, "catch_up", catch_up)
+    with urlopen(f"{server.url}/live/runs/{run}", timeout=HANG_SECONDS) as answer:
+        told = list(messages(answer))
+    last = {"ways": [["dig", "fill", "ok", 1]], "moved": True}
+    assert told[-2:] == [("ways", last), ("end", {})]
+
+
+def test_each_connection_begins_with_the_ways_that_were_taken_before(server: Server) -> None:
+    server.steps.open("b1")
+    run = server.start(TWO_STEPS, {"first": "b1", "second": "b2"})
     assert eventually(lambda: "fill" in str(server.parts.engine.state(run).tokens))
-    assert eventually(lambda: server.ui.head(run).seq == server.parts.engine.state(run).seq)
-    events = [one for record in server.store.read(run) for one in events_of(run, record)]
-    written = next(n for n, one in enumerate(events) if isinstance(one, TokenFinished))
-    watch = live.Watch(server.ui, run, "", "", {}, Paths(), 0)
-    watch.see(1, events[:written])
-    watch.moves()
-    behind = structs.replace(server.ui.head(run), seq=written)
-    monkeypatch.setattr(type(server.ui), "head", lambda _ui, _run: behind)
-    ear = Ear(lambda: watch.see(written + 1, events[written:]))
-    server.call(live._tell_of_run(watch, cast(live.Stream, ear)))
-    assert [told["moves"] for told in ear.heard] == [[], [["dig", "fill", "ok", 1]]]
+    for _connection in range(2):
+        with urlopen(f"{server.url}/live/runs/{run}", timeout=HANG_SECONDS) as answer:
+            told = next(news for kind, news in messages(answer) if kind == "ways")
+        assert told["ways"] == [["dig", "fill", "ok", 1]]
 
 
 def test_a_finished_run_is_told_once(server: Server) -> None:
@@ -106,7 +96,7 @@ def test_a_finished_run_is_told_once(server: Server) -> None:
     run = server.run(TWO_STEPS, {"first": "once", "second": "once"})
     with urlopen(f"{server.url}/live/runs/{run}", timeout=HANG_SECONDS) as answer:
         kinds = [kind for kind, _ in messages(answer)]
-    assert kinds == ["run", "part", "part", "part", "end"]
+    assert kinds == ["run", "part", "part", "part", "ways", "end"]
 
 
 def test_the_list_is_told_what_moved_and_how_many_runs_began(server: Server) -> None:

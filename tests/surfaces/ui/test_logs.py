@@ -7,7 +7,7 @@ from typing import Any
 from anabranch.store.work_log_ports import LogFilter
 
 from .plain import PlainPage
-from .scenes import shot
+from .scenes import drop_connections, shot
 from .support import NASTY, Server, becomes, eventually
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: prints}\n"
@@ -59,6 +59,23 @@ def test_lines_appear_as_they_are_printed_without_a_reload(page: Any, server: Se
     assert page.evaluate("stayed.isConnected")
     assert page.evaluate(TEXTS).count("hello") == 1
     shot(page, "logs-2")
+
+
+def test_a_page_that_lost_its_connection_shows_every_line_once(page: Any, server: Server) -> None:
+    steps = [
+        f"  - step: wait{n}\n    tool: {{kind: wait_at, door: lost{n}}}\n"
+        f"    next: {{arcs: [{{step: print{n}}}]}}\n"
+        f"  - step: print{n}\n    tool: {{kind: shell, command: echo line {n}}}\n"
+        for n in range(2)
+    ]
+    text = f"{HEAD}workflow:\n" + "    next: {arcs: [{step: wait1}]}\n".join(steps)
+    run = server.start(text)
+    page.goto(f"/runs/{run}/logs")
+    server.steps.open("lost0")
+    becomes(page, f"{TEXTS}.join() === 'line 0'")
+    drop_connections(server)
+    server.steps.open("lost1")
+    becomes(page, f"{TEXTS}.join() === 'line 0,line 1'")
 
 
 def test_lines_are_searched_and_chosen_by_level_with_the_keyboard(

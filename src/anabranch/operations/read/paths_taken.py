@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 
 from anabranch.kernel import events as e
-from anabranch.kernel.state import State
 
 TOKENS_KEPT = 10_000  # a token that is older has long handed on what it had
 Way = tuple[str, str, str]  # from, to, the outcome
@@ -20,7 +19,7 @@ def join_name(target: str) -> str:
 
 
 class Paths:
-    """`taken` counts; whoever tells of it bit by bit clears it."""
+    """`taken` counts them."""
 
     def __init__(self) -> None:
         self.taken: Counter[Way] = Counter()
@@ -28,14 +27,6 @@ class Paths:
         self._gathers: dict[str, tuple[str, str]] = {}  # gather → kind, the step that waits
         self._leaving: dict[int, list[str]] = {}  # token → where it leads; its outcome follows
         self._to_final: Counter[tuple[str, str]] = Counter()  # steps that end there, and how
-
-    def start_from(self, state: State) -> None:
-        """Begin in the middle: what lives now can be the parent of what comes."""
-        for token in state.tokens.values():
-            self._steps[token.id] = token.step
-        for gather in state.gathers.values():
-            if gather.kind != "fan":
-                self._gathers[gather.id] = gather.kind, self._steps.get(gather.token, "")
 
     def see(self, event: e.Event) -> None:
         match event:

@@ -19,16 +19,14 @@ import msgspec
 from aiohttp import web
 
 from anabranch.errors import AnabranchError, StoreError
-from anabranch.kernel.events import Event
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.logs.log_lines import open_log
-from anabranch.operations.read.paths_taken import Paths
+from anabranch.operations.read.timeline import Timeline
 from anabranch.operations.runs.approvals import Approval, moves_gates
 from anabranch.runtime.effects import DurableEvents
 from anabranch.store.cluster_ports import RunMoved
-from anabranch.store.damage import events_of
 from anabranch.store.outages import passes
 from anabranch.store.ports import Head, HeadFilter, Store
 from anabranch.surfaces.http.guard.shares import long_request
@@ -53,7 +51,6 @@ CHANGED_MAX = 500
 BEGUN_MAX = 10_000  # new runs that are counted for one page
 REASONS_MAX = 50  # runs that moved whose reasons are looked up
 GATES_MAX = 500
-MOVES_MAX = 100
 LOGS_REST_SECONDS = 1.0  # between two looks at logs that another server may write
 LAST_LOOKS = 3  # after the end of a run: its last lines may be on their way at another server
 
@@ -193,7 +190,7 @@ async def _tell_logs(stream: Stream, ui: Ui, watch: logs.LogWatch) -> None:
         if found.last != watch.after:
             watch.after = found.last
             if found.items:
-                await stream.say("logs", {"html": logs.rows(found)})
+                await stream.say("logs", {"html": logs.rows(found), "last": found.last})
             continue
         if finished and left == LAST_LOOKS:
             await asyncio.to_thread(ui.parts.engine.logs.flush)
@@ -220,55 +217,29 @@ class Watch(msgspec.Struct):
     loop: str  # the loop whose panel it shows
     csrf: str  # for the forms in its parts
     may: Mapping[str, bool]
-    paths: Paths
-    seq: int  # the last event that `paths` has seen
-    behind: bool = False  # another server has recorded some more
-    before: run_facts.Moving | None = None
+    before: run_facts.Moving | None = None  # how the run stood when it was last told of
     parts: dict[str, str] = {}
+    timeline: Timeline | None = None
+    ways: dict[tuple[str, ...], int] | None = None  # those that it was told of, and how often
 
     def hear(self, published: DurableEvents) -> bool:
-        if published.run != self.run:
-            return False
-        if published.first_seq > self.seq + 1:
-            self.behind = True
-        if not self.behind:
-            self.see(published.first_seq, published.events)
-        return True
+        return published.run == self.run
 
     def hear_elsewhere(self, moved: RunMoved) -> bool:
-        self.behind = self.behind or moved.seq > self.seq
-        return self.behind
+        return self.timeline is None or moved.seq > self.timeline.seq
 
-    def see(self, first_seq: int, events: Sequence[Event]) -> None:
-        for event in events[max(0, self.seq + 1 - first_seq) :]:
-            self.paths.see(event)
-            self.seq += 1
-
-    async def catch_up(self, head: Head) -> None:
-        """See what is in the log and was not heard of."""
-        if self.behind or head.seq > self.seq:
-            self.behind, after = False, self.seq
-            try:
-                found = await self.ui.look(lambda by: by.store.read(self.run, after))
-            except StoreError:
-                self.behind = True
-                raise
-            for record in found:
-                self.see(record.first_seq, events_of(self.run, record))
-
-    def moves(self) -> list[list[Any]]:
-        """Ways that tokens took since the last message."""
-        told = [[*way, count] for way, count in self.paths.taken.most_common(MOVES_MAX)]
-        self.paths.taken.clear()
-        return told
+    def see_ways(self, head: Head, by: ReadHandle) -> tuple[int, list[list[Any]]]:
+        """Those that tokens took, from the log, and the event up to which it is read."""
+        if self.timeline is None:
+            self.timeline = by.read.timeline(head)
+        seq = self.timeline.catch_up(by.store, self.run).seq
+        return seq, self.timeline.ways()
 
 
 async def follow_run(request: web.Request) -> web.StreamResponse:
     ui, head = run_of(request)
     loop, csrf = request.query.get("loop", ""), guard.form_secret(request)
-    state = ui.state(head)
-    watch = Watch(ui, head.run, loop, csrf, may(request), Paths(), state.seq)
-    watch.paths.start_from(state)
+    watch = Watch(ui, head.run, loop, csrf, may(request))
 
     async def talk(stream: Stream) -> None:
         await _tell_of_run(watch, stream)
@@ -281,19 +252,17 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
     while stream.going:
         begun = time.perf_counter()
         head = ui.head(watch.run)
-        await watch.catch_up(head)
         state, net = ui.state(head), ui.net(head)
         moving = run_facts.moving_of(state)
-        # The state goes ahead of its log: the ways that it took may be heard of after it was told.
-        if watch.before is None or moving.seq != watch.before.seq or watch.paths.taken:
-            told = run_facts.changes(moving, watch.before) | {"moves": watch.moves()}
-            await stream.say("run", told)
+        if watch.before is None or moving.seq != watch.before.seq:
+            await stream.say("run", run_facts.changes(moving, watch.before))
             watch.before = moving
         for name, text in (await _parts(watch, head, net, state)).items():
             if watch.parts.get(name) != text:
                 watch.parts[name] = text
                 await stream.say("part", {"name": name, "html": text})
-        if moving.finished and watch.seq >= moving.seq:
+        seen = await _tell_ways(watch, head, stream)
+        if moving.finished and seen >= moving.seq:
             await stream.say("end", {})
             return
         # What is costly to tell is told less often.
@@ -302,6 +271,21 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
             moving.finished or await stream.wait() or state.loops or watch.ui.clusters is not None
         ):
             pass  # estimates of loops change by time alone, as where a job is on a cluster
+
+
+async def _tell_ways(watch: Watch, head: Head, stream: Stream) -> int:
+    """Those that were taken since the page was last told, at first all of them.
+
+    They are in the log, which the state goes ahead of: the answer is how far that is read.
+    """
+    seq, ways = await watch.ui.look(partial(watch.see_ways, head))
+    told, watch.ways = watch.ways, {tuple(way): count for *way, count in ways}
+    before = told or {}
+    new = [[*way, count - before.get(way, 0)] for way, count in watch.ways.items()]
+    new = [one for one in new if one[-1]]
+    if new:
+        await stream.say("ways", {"ways": new, "moved": told is not None})
+    return seq
 
 
 async def _parts(watch: Watch, head: Head, net: Net, state: State) -> dict[str, str]:
@@ -350,8 +334,7 @@ class ListWatch(msgspec.Struct):
         if one.begun and len(self.begun) < BEGUN_MAX:
             self.begun.add(one.run)
         if len(self.moved) < CHANGED_MAX or one.run in self.moved:
-            ended = one.at if one.finished else 0
-            self.moved[one.run] = {"status": one.status, "events": one.seq, "ended": ended}
+            self.moved[one.run] = _row(one.status, one.seq, one.at if one.finished else 0)
         return True
 
     def catch_up(self, by: ReadHandle) -> None:
@@ -362,8 +345,13 @@ class ListWatch(msgspec.Struct):
             self.begun.update(head.run for head in by.store.heads(wanted))
         for head in _heads(by.store, self.shown):
             ended = head.updated_at if head.finished else 0
-            told = {"status": head.status, "events": head.seq, "ended": ended}
+            told = {**_row(head.status, head.seq, ended), "reason": head.reason}
             self.moved.setdefault(head.run, told)
+
+
+def _row(status: str, events: int, ended: int) -> dict[str, Any]:
+    """What a list shows of a run that moves; 0 for one that has not ended."""
+    return {"status": status, "events": events, "ended": ended}
 
 
 async def follow_runs(request: web.Request) -> web.StreamResponse:
@@ -385,7 +373,8 @@ async def follow_runs(request: web.Request) -> web.StreamResponse:
 
 async def _tell_of_list(watch: ListWatch, ui: Ui, stream: Stream) -> None:
     counts = await counters(ui)  # before anything counts as told: this may fail
-    reasons = await ui.look(partial(_reasons, list(watch.moved)[:REASONS_MAX]))
+    unknown = [run for run, told in watch.moved.items() if "reason" not in told]
+    reasons = await ui.look(partial(_reasons, unknown[:REASONS_MAX]))
     for run in reasons.keys() & watch.moved.keys():
         watch.moved[run]["reason"] = reasons[run]
     moved, watch.moved = watch.moved, {}

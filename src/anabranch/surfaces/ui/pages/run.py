@@ -96,7 +96,7 @@ async def overview(request: web.Request) -> web.StreamResponse:
 
 
 async def ways(request: web.Request) -> web.StreamResponse:
-    """Which arrows of the graph were taken so far; asked for by the page once it stands."""
+    """Which arrows of the graph were taken; asked for by the page of a run that has ended."""
     ui, head = run_of(request)
     timeline = await ui.timeline(head)
     return as_json({"ways": timeline.ways()})

@@ -64,16 +64,20 @@ class Graph {
     this.fetchWays();
   }
 
+  // Of a run that has ended; the ways of others come with the news of it.
   async fetchWays() {
     if (!this.place.dataset.ways) return;
     const answer = await fetch(this.place.dataset.ways).catch(() => null);
     if (!answer?.ok || answer.redirected) return;
-    for (const [from, to, when] of (await answer.json()).ways) this.ways.take(from, to, when);
+    this.showWays(await answer.json());
   }
 
-  apply(told) {
-    this.show(told);
-    for (const [from, to, when, count] of told.moves ?? []) this.ways.move(from, to, when, count);
+  // Nothing is seen moving that moved before the page was there.
+  showWays({ ways, moved = false }) {
+    for (const [from, to, when, count] of ways) {
+      if (moved) this.ways.move(from, to, when, count);
+      else this.ways.take(from, to, when);
+    }
   }
 
   show(told) {

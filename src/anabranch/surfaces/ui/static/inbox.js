@@ -1,19 +1,17 @@
 // The inbox: what another person has answered is marked, and new questions are announced.
+import { listen } from "./stream.js";
 import { liveState, say } from "./words.js";
 
 export function followInbox() {
   const inbox = document.getElementById("inbox");
   if (!inbox) return;
-  const source = new EventSource(inbox.dataset.liveGates);
-  source.addEventListener("open", () => liveState("live"));
-  source.addEventListener("error", () => liveState("not connected; trying again"));
-  source.addEventListener("gates", (message) => {
-    const { open, more } = JSON.parse(message.data);
+  const hear = ({ open, more }) => {
     const there = new Set(open);
     const cards = [...inbox.querySelectorAll("article[data-key]")];
     for (const card of cards) if (!there.has(card.dataset.key) && !more) answered(card);
     if ("first" in inbox.dataset) announce(open, new Set(cards.map((card) => card.dataset.key)));
-  });
+  };
+  listen(() => inbox.dataset.liveGates, { gates: hear }, liveState);
 }
 
 // A person who is writing an answer must not lose it: the card stays and is closed.

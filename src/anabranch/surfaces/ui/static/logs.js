@@ -1,4 +1,5 @@
 // The lines that work prints: new ones are appended; of very many only the last stay on the page.
+import { listen } from "./stream.js";
 import { tick } from "./words.js";
 
 const LINES_MAX = 5000;
@@ -13,14 +14,9 @@ export function followLogs() {
 export function followLines(list) {
   list.scrollTop = list.scrollHeight;
   if (!list.dataset.follow) return () => {};
-  const source = new EventSource(list.dataset.follow);
-  const stop = () => {
-    source.close();
-    delete list.dataset.following;
-  };
-  list.dataset.following = "";
-  source.addEventListener("logs", (message) => {
-    const { html } = JSON.parse(message.data);
+  const address = new URL(list.dataset.follow, location.href);
+  const hear = ({ html, last }) => {
+    address.searchParams.set("after", last); // a new connection begins behind it
     const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < NEAR;
     const parsed = new DOMParser().parseFromString(`<ol>${html}</ol>`, "text/html");
     list.append(...parsed.querySelectorAll("li"));
@@ -31,11 +27,16 @@ export function followLines(list) {
     if (empty) empty.hidden = some;
     tick(list);
     if (atEnd) list.scrollTop = list.scrollHeight;
-  });
-  source.addEventListener("end", () => {
-    stop();
+  };
+  const end = () => {
+    delete list.dataset.following;
     const empty = list.parentElement.querySelector(".empty");
     if (empty?.textContent.startsWith("Nothing was printed yet")) empty.textContent = "Nothing was printed.";
-  });
-  return stop;
+  };
+  list.dataset.following = "";
+  const stop = listen(() => address, { logs: hear, end });
+  return () => {
+    stop();
+    delete list.dataset.following;
+  };
 }

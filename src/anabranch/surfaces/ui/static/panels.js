@@ -1,5 +1,6 @@
 // Panels: a part of a page that the server renders again when something has happened. It is put in
 // place card by card, so that what did not change keeps its focus, its open details and its fields.
+import { listen } from "./stream.js";
 import { liveState, say, tick } from "./words.js";
 
 const REST = 300;
@@ -92,12 +93,10 @@ function wayTo(element) {
 // A list of runs: it is asked for again when one of them has moved, or a new one has begun; also
 // after the first message, for what happened between the page and the stream.
 function followRunsOf(place, refresh) {
-  const source = new EventSource(place.dataset.panelLive);
-  source.addEventListener("open", () => liveState("live"));
-  source.addEventListener("error", () => liveState("not connected; trying again"));
   let known = false;
-  source.addEventListener("runs", (message) => {
-    if (!known || Object.keys(JSON.parse(message.data).moved).length) refresh();
+  const hear = ({ moved }) => {
+    if (!known || Object.keys(moved).length) refresh();
     known = true;
-  });
+  };
+  listen(() => place.dataset.panelLive, { runs: hear }, liveState);
 }

@@ -1,6 +1,7 @@
 // The pages of one run: what the server says of it is put in place, without loading anything again.
 import { startPanel } from "./panels.js";
 import { startRefetching } from "./refetch.js";
+import { listen } from "./stream.js";
 import { amount, badge, liveState, replacePart, say, tick } from "./words.js";
 
 export function followRun({ graph, timeline, drawer }) {
@@ -9,7 +10,6 @@ export function followRun({ graph, timeline, drawer }) {
   const first = document.getElementById("moving");
   if (first && graph) graph.begin(JSON.parse(first.textContent));
   if (!page.dataset.live) return;
-  const source = new EventSource(page.dataset.live);
   const steps = new Map(
     [...document.querySelectorAll("#steps tr[data-step]")].map((row) => [row.dataset.step, row]),
   );
@@ -18,16 +18,8 @@ export function followRun({ graph, timeline, drawer }) {
   const panel = startPanel();
   const refetch = startRefetching();
 
-  let connections = 0;
-  source.addEventListener("open", () => {
-    liveState("live");
-    if (connections) graph?.fetchWays(); // those that were taken while there was no connection
-    connections += 1;
-  });
-  source.addEventListener("error", () => liveState("not connected; trying again"));
-  source.addEventListener("run", (message) => {
-    const told = JSON.parse(message.data);
-    graph?.apply(told);
+  const hear = (told) => {
+    graph?.show(told);
     for (const [name, step] of Object.entries(told.steps)) showStep(steps.get(name), ...step);
     for (const [name, value] of Object.entries(told.counts)) {
       const place = page.querySelector(`[data-number="${name}"]`);
@@ -46,16 +38,13 @@ export function followRun({ graph, timeline, drawer }) {
     panel?.();
     drawer?.refresh();
     refetch?.();
-  });
-  source.addEventListener("part", (message) => {
-    const { name, html } = JSON.parse(message.data);
+  };
+  const hearPart = ({ name, html }) => {
     const place = page.querySelector(`[data-part="${name}"]`);
     if (place) replacePart(place, html);
-  });
-  source.addEventListener("end", () => {
-    source.close();
-    liveState("");
-  });
+  };
+  const heard = { run: hear, ways: (told) => graph?.showWays(told), part: hearPart };
+  listen(() => page.dataset.live, heard, liveState);
 }
 
 // How many of its step runs did not end as they should.

@@ -1,15 +1,12 @@
 // The list of runs: counters and rows move; that there are newer runs is said, not forced in.
+import { listen } from "./stream.js";
 import { amount, badge, liveState, span } from "./words.js";
 
 export function followRuns() {
   const list = document.querySelector("[data-live-runs]");
   if (!list) return;
   const newer = document.getElementById("newer");
-  const source = new EventSource(addressOf(list));
-  source.addEventListener("open", () => liveState("live"));
-  source.addEventListener("error", () => liveState("not connected; trying again"));
-  source.addEventListener("runs", (message) => {
-    const { counts, moved, begun } = JSON.parse(message.data);
+  const hear = ({ counts, moved, begun }) => {
     showCounts(counts);
     for (const [run, told] of Object.entries(moved)) {
       const row = list.querySelector(`tr[data-run="${CSS.escape(run)}"]`);
@@ -19,7 +16,8 @@ export function followRuns() {
       newer.querySelector("a").textContent = `${amount(begun)} new ${begun === 1 ? "run has" : "runs have"} started: show`;
       newer.hidden = false;
     }
-  });
+  };
+  listen(() => addressOf(list), { runs: hear }, liveState);
 }
 
 // It names the rows: each connection begins with how they stand, whatever happened before it.
