@@ -58,3 +58,29 @@ def test_a_look_that_fails_is_made_again_for_the_same_rows(monkeypatch: pytest.M
         assert shared.asked == [{0: 0}, {0: 0}]
 
     asyncio.run(work())
+
+
+def test_whoever_is_ready_misses_nothing_that_comes_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else has listened for long: the next look is that for the news themselves."""
+    monkeypatch.setattr(remote_news, "REST_ALL_SECONDS", 0.0)
+
+    async def work() -> None:
+        shared: Any = Shared()
+        shared.moved_runs = lambda _seen: []
+        shared.asked = [{}]  # no look fails
+        runs = RemoteRuns(shared, shared, lambda: 1)
+        news = RemoteNews(shared, shared, runs, tuple)
+        news.listen(lambda _moved: None, "another")
+        await asyncio.sleep(0)  # it waits for news
+        told: list[RunMoved] = []
+        news.listen(told.append)
+        await news.ready()
+        shared.numbers = {0: 1}
+        async with asyncio.timeout(HANG_SECONDS):
+            while not told:
+                runs.news.set()
+                await asyncio.sleep(0.01)
+        news.close()
+        assert told == [MOVED]
+
+    asyncio.run(work())

@@ -45,6 +45,7 @@ class RemoteNews:
         self._numbers: Mapping[int, int] | None = None  # partition → its last row that was told
         self._owned_before: frozenset[int] = frozenset()
         self._looked_at_all = 0.0
+        self._looking_at_all = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     # -- who listens -----------------------------------------------------------------------------
@@ -60,6 +61,12 @@ class RemoteNews:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._follow())
         return lambda: self._leave(listener, run)
+
+    async def ready(self) -> None:
+        """From here on, whoever listens for all runs is told whatever is recorded."""
+        async with self._looking_at_all:
+            if self._of_all and self._numbers is None:
+                await asyncio.to_thread(self._moved_elsewhere)
 
     def _leave(self, listener: MovedListener, run: str) -> None:
         listeners = self._of_runs.get(run, []) if run else self._of_all
@@ -102,7 +109,9 @@ class RemoteNews:
         now = asyncio.get_running_loop().time()
         if self._of_all and now - self._looked_at_all >= REST_ALL_SECONDS:
             self._looked_at_all = now
-            for moved in await asyncio.to_thread(self._moved_elsewhere):
+            async with self._looking_at_all:
+                found = await asyncio.to_thread(self._moved_elsewhere)
+            for moved in found:
                 _tell(self._of_all, moved)
 
     def _moved_elsewhere(self) -> list[RunMoved]:

@@ -26,6 +26,7 @@ from anabranch.operations.logs.log_lines import open_log
 from anabranch.operations.read.timeline import Timeline
 from anabranch.operations.runs.approvals import Approval, moves_gates
 from anabranch.runtime.effects import DurableEvents
+from anabranch.runtime.engine import EngineLoop
 from anabranch.store.cluster_ports import RunMoved
 from anabranch.store.outages import passes
 from anabranch.store.ports import Head, HeadFilter, Store
@@ -152,12 +153,19 @@ async def _listened(request: web.Request, heard: Heard, talk: Talk) -> web.Strea
     ui.streams.add(stream.news)
     try:
         await response.prepare(request)  # from now on the page says that it is live
-        await stream.tell(talk)
+        await stream.tell(partial(_talk_when_ready, engine, talk))
     finally:
         ui.streams.discard(stream.news)
         unlisten()
         unlisten_elsewhere()
     return response
+
+
+async def _talk_when_ready(engine: EngineLoop, talk: Talk, stream: Stream) -> None:
+    """What is looked up at first, and what is heard of then, is everything together."""
+    if engine.member is not None:
+        await engine.member.news.ready()
+    await talk(stream)
 
 
 async def follow_logs(request: web.Request) -> web.StreamResponse:
@@ -222,12 +230,6 @@ class Watch(msgspec.Struct):
     timeline: Timeline | None = None
     ways: dict[tuple[str, ...], int] | None = None  # those that it was told of, and how often
 
-    def hear(self, published: DurableEvents) -> bool:
-        return published.run == self.run
-
-    def hear_elsewhere(self, moved: RunMoved) -> bool:
-        return self.timeline is None or moved.seq > self.timeline.seq
-
     def see_ways(self, head: Head, by: ReadHandle) -> tuple[int, list[list[Any]]]:
         """Those that tokens took, from the log, and the event up to which it is read."""
         if self.timeline is None:
@@ -244,7 +246,8 @@ async def follow_run(request: web.Request) -> web.StreamResponse:
     async def talk(stream: Stream) -> None:
         await _tell_of_run(watch, stream)
 
-    return await _streamed(request, Heard(watch.hear, watch.hear_elsewhere, head.run), talk)
+    heard = Heard(lambda published: published.run == head.run, lambda _moved: True, head.run)
+    return await _streamed(request, heard, talk)
 
 
 async def _tell_of_run(watch: Watch, stream: Stream) -> None:
