@@ -40,7 +40,7 @@ def test_the_random_nets_reach_every_corner() -> None:
     driven = [drive(seed) for seed in range(SEEDS, SEEDS + 250)]
     seen = set().union(*(one.kinds for one in driven))
     every = {str(kind.__struct_config__.tag) for kind in get_args(e.Event)}
-    elsewhere = {"job.reused", "token.invalidated", "run.queued", "run.admitted"}
+    elsewhere = {"job.reused", "work.keyed", "token.invalidated", "run.queued", "run.admitted"}
     assert every - seen == elsewhere, "no run is redriven here, and none has limits"
     assert max(one.deepest for one in driven) >= 4
     assert sum(one.refused for one in driven) > 250

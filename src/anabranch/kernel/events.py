@@ -43,6 +43,8 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
     started_with: Mapping[str, str] = {}  # parts of its engine, as hints for the next one
     priority: int = 0  # where its jobs or itself wait with others: the highest goes first
     held: Sequence[str] = ()  # of a child: keys of limits whose places the runs above it have
+    first_run: str = ""  # of a redrive: the run with which its line of redrives began
+    known_keys: Mapping[str, Sequence[str]] = {}  # of a redrive: see `kernel.keys`
 
 
 class RunQueued(_Event, frozen=True, tag="run.queued"):
@@ -219,6 +221,14 @@ class JobScheduled(_Event, frozen=True, tag="job.scheduled"):
     token: int
     slot: int
     attempt: int
+
+
+class WorkKeyed(_Event, frozen=True, tag="work.keyed"):
+    """In a redriven run: under which idempotency key a job is done, or the items of a loop are."""
+
+    work: str  # the job or the loop
+    key: str
+    given: str  # what it is given, as a hash: see `kernel.keys`
 
 
 class JobStarted(_Event, frozen=True, tag="job.started"):
@@ -514,66 +524,20 @@ class GateAskedAgain(_Event, frozen=True, tag="gate.asked_again"):
     reason: str = ""
 
 
-Event = (
-    RunStarted
-    | RunQueued
-    | RunAdmitted
-    | RunPaused
-    | RunResumed
-    | RunEnding
-    | RunFinished
-    | ContextPatched
-    | TokenCreated
-    | TokenHeld
-    | TokenAdmitted
-    | TokenQueued
-    | TokenSlept
-    | TokenWoken
-    | TokenTimed
-    | TokenRetrying
-    | TokenRetriedNow
-    | TokenSkipped
-    | TokenAnswered
-    | TaskJudged
-    | TokenReleased
-    | TokenDoomed
-    | TokenInvalidated
-    | TokenFinished
-    | JobScheduled
-    | JobStarted
-    | JobExtended
-    | JobProgressed
-    | JobParked
-    | JobContinued
-    | JobReported
-    | JobReused
-    | JobRetrying
-    | JobTimedOut
-    | JobLost
-    | JobLate
-    | JobCancelling
-    | JobDischarged
-    | GatherOpened
-    | Delivered
-    | SlotLost
-    | DeliveryLate
-    | GatherSettled
-    | LoopOpened
-    | LoopCutting
-    | LoopCut
-    | ShardScheduled
-    | ShardClosed
-    | LoopStopped
-    | LoopTuned
-    | LoopSettled
-    | SignalReceived
-    | SignalTaken
-    | SignalExpired
-    | SignalUnmatched
-    | GateOpened
-    | GateAskedAgain
-    | GateDecided
-)
+_OfRuns = RunStarted | RunQueued | RunAdmitted | RunPaused | RunResumed | RunEnding | RunFinished
+_OfTokens = TokenCreated | TokenHeld | TokenAdmitted | TokenQueued | TokenSlept | TokenWoken
+_OfTries = TokenTimed | TokenRetrying | TokenRetriedNow | TokenSkipped | TokenAnswered | TaskJudged
+_OfEnds = ContextPatched | TokenReleased | TokenDoomed | TokenInvalidated | TokenFinished
+_OfJobs = JobScheduled | WorkKeyed | JobStarted | JobExtended | JobProgressed | JobParked
+_OfAnswers = JobContinued | JobReported | JobReused | JobRetrying | JobTimedOut | JobLost | JobLate
+_OfStops = JobCancelling | JobDischarged
+_OfGathers = GatherOpened | Delivered | SlotLost | DeliveryLate | GatherSettled
+_OfLoops = LoopOpened | LoopCutting | LoopCut | LoopStopped | LoopTuned | LoopSettled
+_OfShards = ShardScheduled | ShardClosed
+_OfSignals = SignalReceived | SignalTaken | SignalExpired | SignalUnmatched
+_OfGates = GateOpened | GateAskedAgain | GateDecided
+_OfSteps = _OfTokens | _OfTries | _OfEnds | _OfJobs | _OfAnswers | _OfStops
+Event = _OfRuns | _OfSteps | _OfGathers | _OfLoops | _OfShards | _OfSignals | _OfGates
 
 _encoder = msgspec.json.Encoder()
 _decoder = cache(lambda: msgspec.json.Decoder(list[Event]))  # takes long: made with the first use

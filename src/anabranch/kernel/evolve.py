@@ -117,6 +117,10 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
     state.depth = event.depth
     state.started_with = dict(event.started_with) or EMPTY
     state.labels = dict(event.labels) or EMPTY
+    if event.first_run:
+        state.first_run = event.first_run
+        state.known_keys = {given: list(keys) for given, keys in event.known_keys.items()}
+        state.provenance = Provenance()
     if event.reuse:
         state.reuse = {key: list(answers) for key, answers in event.reuse.items()}
         state.provenance = Provenance()
@@ -171,7 +175,7 @@ def _run_finished(state: State, event: e.RunFinished, at: int) -> None:
     state.status = event.status
     state.problem = event.problem
     state.finished_at = at
-    state.reuse = EMPTY
+    state.reuse = state.known_keys = state.keyed = state.given = EMPTY
     state.provenance = None
     state.timers.drop("deadline")
     state.timers.drop("abandon")
@@ -187,6 +191,11 @@ def _context_patched(state: State, event: e.ContextPatched, at: int) -> None:
 
 def _token_invalidated(state: State, event: e.TokenInvalidated, at: int) -> None:
     """A mark on where it comes from, and nothing else: see `kernel.provenance`."""
+
+
+def _work_keyed(state: State, event: e.WorkKeyed, at: int) -> None:
+    state.keyed |= {event.work: event.key}
+    state.given |= {event.given: state.given.get(event.given, 0) + 1}
 
 
 # -- loops -----------------------------------------------------------------------------------
@@ -285,6 +294,7 @@ _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.TokenInvalidated: _token_invalidated,
     e.TokenFinished: token_finished,
     e.JobScheduled: job_scheduled,
+    e.WorkKeyed: _work_keyed,
     e.JobStarted: job_started,
     e.JobExtended: job_extended,
     e.JobProgressed: job_progressed,

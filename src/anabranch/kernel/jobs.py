@@ -21,6 +21,7 @@ import msgspec
 from anabranch.errors import Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.keys import key_work
 from anabranch.kernel.reuse import SETTLED, judgement_of, reuse_key, takes_over
 from anabranch.kernel.state import Job, Token
 from anabranch.kernel.tracker import TaskRun, loop_id
@@ -81,11 +82,6 @@ def fan_id(token: Token) -> str:
     return f"f{token.id}r{token.round}" if token.round else f"f{token.id}"
 
 
-def idempotency_key(run: str, job: str) -> str:
-    """The same for every attempt of a job, and for nothing else."""
-    return f"{run}/{job}"
-
-
 def find_reusable(turn: Turn, token: Token, slot: int = PLAIN_SLOT, label: str = "") -> str:
     """Under which key the origin of a redriven run has this; "" where it has not."""
     state = turn.state
@@ -111,7 +107,10 @@ def schedule(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> None:
     if turn.state.reuse and reuse_answer(turn, token, slot):
         return
     attempt = token.attempt + 1 if slot == PLAIN_SLOT else 1
-    turn.emit(e.JobScheduled(id_of_job(token, slot), token.id, slot, attempt))
+    job = id_of_job(token, slot)
+    if slot >= PLAIN_SLOT:  # the others ask, and change nothing
+        key_work(turn, token, job, slot)
+    turn.emit(e.JobScheduled(job, token.id, slot, attempt))
 
 
 def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
@@ -122,6 +121,7 @@ def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
     reuse, job = turn.state.reuse, id_of_job(token, slot)
     settled = reuse_key(turn.state, token, label=SETTLED) if slot == PLAIN_SLOT else ""
     kept = reuse[settled][0] if settled in reuse else None
+    key_work(turn, token, job, slot)
     turn.emit(e.JobReused(job, token.id, slot, reuse[key][0], key, settled if kept else ""))
     if kept is not None and (said := judgement_of(kept)) is not None:
         turn.emit(

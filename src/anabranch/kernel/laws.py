@@ -225,6 +225,7 @@ class Witness:
         self.waits: dict[str, str] = {}  # job → the signal that it waits for
         self.before_retry: set[tuple[int, str]] = set()  # tokens and jobs that wait for a try
         self.skipped: set[int] = set()
+        self.keys: dict[str, str] = {}  # idempotency key → whose it is
         self.finals = 0
         self.ended = ""
 
@@ -267,6 +268,9 @@ class Witness:
                 self.out.pop(event.job, None)
             case e.JobContinued():  # the attempt to come has not begun
                 self.out.pop(event.job, None)
+            case e.WorkKeyed():
+                other = self.keys.setdefault(event.key, event.work)
+                self._once(other != event.work, f"{other} and {event.work} have one key")
             case e.JobLate():
                 there = self.out.get(event.job) == event.attempt
                 self._once(there, f"attempt {event.attempt} of job {event.job} is out, not late")

@@ -16,6 +16,7 @@ from anabranch.errors import ExpressionError, InputError, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import CUT_SLOT, beyond_window, cancel, find_reusable, job_id, jobs_of
+from anabranch.kernel.keys import key_work
 from anabranch.kernel.reducers import check_fold, preview
 from anabranch.kernel.reuse import LOOP
 from anabranch.kernel.routing import names_for
@@ -60,6 +61,7 @@ def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
         turn.agenda.append(Conclude(token.id, fault))
         return
     carried, key = _carried(turn, token)
+    key_work(turn, token, loop_id(token.id))
     turn.emit(
         e.LoopOpened(
             loop_id(token.id),

@@ -18,7 +18,8 @@ import msgspec
 
 from anabranch.kernel import events as e
 from anabranch.kernel.evolve import evolve, mark_with
-from anabranch.kernel.jobs import token_of
+from anabranch.kernel.jobs import PLAIN_SLOT, token_of
+from anabranch.kernel.keys import given_to, idempotency_key
 from anabranch.kernel.loop_writes import LoopWrites
 from anabranch.kernel.provenance import Provenance, writer_of
 from anabranch.kernel.reuse import ADMITTED, LOOP, SETTLED, reuse_key, settled_as
@@ -52,6 +53,8 @@ class Redrive(msgspec.Struct, gc=False):
     again: list[Fate]
     reused: list[Fate]
     unreached: list[str]  # steps that may run now and did not in the origin
+    first_run: str  # with which the line of redrives begins
+    known_keys: dict[str, list[str]]  # see `kernel.keys`
 
     @property
     def idle(self) -> bool:
@@ -159,10 +162,13 @@ class _Survey:
         self._by_hand: dict[int, str] = {}  # token → who let it in
         self._stars: dict[int, int] = {}  # of loops: places with stars for a secret
         self._final: Fate | None = None
+        self._keyed: set[str] = set()  # jobs and loops whose keys are noted
+        self._known_keys: dict[str, list[str]] = {}
 
     def see(self, at: int, event: e.Event) -> None:
         state = self._state
         self._look(event)
+        self._note_key(event)
         if isinstance(event, e.ShardClosed):
             self._note_shard(event)
         elif isinstance(event, e.TokenFinished):
@@ -178,6 +184,7 @@ class _Survey:
         evolve(state, event, at)
         if isinstance(event, e.RunStarted):
             mark_with(state, self._marks)
+            self._known_keys = {given: list(keys) for given, keys in event.known_keys.items()}
         elif isinstance(event, e.TokenCreated) and event.token in self._roots:
             self._marks.redone[event.token] = self._roots[event.token]
 
@@ -188,7 +195,40 @@ class _Survey:
         causes = {fate.step for fate in self._again}
         next_steps = {s for step in causes for s in reachability(self._net).anywhere[step]}
         unreached = [name for name in self._net.steps if name in next_steps and name not in ran]
-        return Redrive(self._found, self._again, self._reused, unreached)
+        return Redrive(
+            self._found,
+            self._again,
+            self._reused,
+            unreached,
+            self._state.first_run or self._state.run,
+            self._known_keys,
+        )
+
+    # -- under which keys ------------------------------------------------------------------
+
+    def _note_key(self, event: e.Event) -> None:
+        """What its jobs and loops are given, and their keys: a redrive has recorded them."""
+        state = self._state
+        match event:
+            case e.WorkKeyed():
+                known = self._known_keys.setdefault(event.given, [])
+                if event.key not in known:
+                    known.append(event.key)
+            case e.JobScheduled() if event.slot >= PLAIN_SLOT and not state.first_run:
+                token = state.tokens[event.token]
+                if not token.loop:  # shards are of their loop
+                    self._give(event.job, token, event.slot)
+            case e.LoopOpened() if not state.first_run:
+                self._give(event.loop, state.tokens[event.token])
+            case _:
+                pass
+
+    def _give(self, work: str, token: Token, slot: int = PLAIN_SLOT) -> None:
+        if work not in self._keyed:
+            self._keyed.add(work)
+            given = given_to(self._net, self._state, token, slot)
+            key = idempotency_key(self._state.run, work)
+            self._known_keys.setdefault(given, []).append(key)
 
     # -- who reads what --------------------------------------------------------------------
 

@@ -33,11 +33,11 @@ def reuse_key(state: State, token: Token, slot: int = -1, label: str = "") -> st
         gather = state.gathers[token.gather]
         label = gather.labels[slot]
         given += gather.values[slot : slot + 1]
-    said = _encoder.encode(given).replace(*_own_loops(state.run))
+    said = _encoder.encode(given).replace(*own_loops(state.run))
     return f"{token.step}|{label}|{hashlib.sha256(said).hexdigest()[:16]}"
 
 
-def _own_loops(run: str) -> tuple[bytes, bytes]:
+def own_loops(run: str) -> tuple[bytes, bytes]:
     """References to loops of this run name it; to the run that redrives it they are its own."""
     return f"{LOOP_REF}{run}/".encode(), f"{LOOP_REF}/".encode()
 

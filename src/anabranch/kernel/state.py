@@ -397,6 +397,10 @@ class State(msgspec.Struct, gc=False):
     queued_for_place: bool = False  # it is recorded, and not admitted yet
     entry: str = ""  # of a run that waits: the step it will begin at, if not that of the net
     held_above: tuple[str, ...] = ()  # keys of limits whose places the runs above a child have
+    first_run: str = ""  # of a redrive: the run with which its line of redrives began
+    known_keys: dict[str, list[str]] = EMPTY  # what is given → the keys under which it was done
+    keyed: dict[str, str] = EMPTY  # of a redrive: job or loop → its idempotency key
+    given: dict[str, int] = EMPTY  # of a redrive: what was given, how often
     waits: dict[str, dict[str, bool]] = EMPTY  # signal name → the jobs that wait, the longest first
 
     @property

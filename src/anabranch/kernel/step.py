@@ -134,6 +134,8 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
             stimulus.started_with,
             net.priority if stimulus.priority is None else stimulus.priority,
             stimulus.held,
+            stimulus.first_run,
+            stimulus.known_keys,
         )
     )
     if waits:

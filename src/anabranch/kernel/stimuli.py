@@ -5,7 +5,7 @@ A stimulus that does not fit the state is answered with `Refused` and changes no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -26,6 +26,8 @@ class Start(_Stimulus, frozen=True, tag="start", kw_only=True):
     origin: str | None = None  # the run this one redrives
     #: What succeeded in the origin, by `kernel.reuse` key; taken instead of working again.
     reuse: Mapping[str, list[Answer]] = {}
+    first_run: str = ""  # of a redrive: the run with which its line of redrives began
+    known_keys: Mapping[str, Sequence[str]] = {}  # of a redrive: see `kernel.keys`
     returns: str = ""  # of a child: the step whose result it answers with
     trace: str = ""  # the span (W3C `traceparent`) of whoever begins it
     sealed: tuple[str, ...] = ()  # keys of the input in which marks stand for secrets

@@ -24,7 +24,7 @@ from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
-from anabranch.kernel.redrive import reusable
+from anabranch.kernel.redrive import plan_redrive
 from anabranch.net.net import Net
 from anabranch.operations.definitions.prepare import Rules
 from anabranch.runtime.live_run import history
@@ -118,10 +118,17 @@ class _Plan(msgspec.Struct, frozen=True):
         _add(sums, world)
         if not redrives:
             return
-        reuse = reusable(net, history(world.store.read(RUN)))
+        plan = plan_redrive(net, history(world.store.read(RUN)))
         again = self._world(net, dice)
-        _copy_payloads(reuse, world.store, again.store)
-        start = s.Start(run=RUN, input=self.given, origin="origin", reuse=reuse)
+        _copy_payloads(plan.reuse, world.store, again.store)
+        start = s.Start(
+            run=RUN,
+            input=self.given,
+            origin="origin",
+            reuse=plan.reuse,
+            first_run=plan.first_run,
+            known_keys=plan.known_keys,
+        )
         self._through(again, start, seed)
         _add(sums, again)
 

@@ -35,6 +35,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     loop: str = ""  # for the jobs of a loop: its id,
     source: Any = None  # its collection,
     shard: Any = None  # and the part of it that this job works on
+    item_keys: str = ""  # with what the keys of its items begin, where that is not the loop
     timeout_seconds: float | None = None  # the engine cancels at that time; for information
     again: str = ""  # tells work done again after a failure apart; a lost execution is none
     memory: Any = None  # of work that parked: what it gave to remember,

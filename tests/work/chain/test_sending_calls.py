@@ -130,6 +130,17 @@ def test_a_repetition_with_other_values_sends_nothing_and_says_so(evm: Evm) -> N
     assert kept(evm, to) == 2
 
 
+@pytest.mark.parametrize(("first", "sends"), [(42, 1), (7, 2)])
+def test_a_redrive_sends_only_what_was_reverted_before(evm: Evm, first: int, sends: int) -> None:
+    to, sent = evm.deploy(vault()), SentInMemory()
+    send(evm, call(to, "set(uint256)", first, gas_limit=100_000), sent)
+    for _execution in range(2):
+        outcome = send(evm, call(to, "set(uint256)", 42, own_key="s2:1"), sent)
+        assert outcome.ok
+    assert transactions(evm) == sends
+    assert kept(evm, to) == 42
+
+
 def test_the_transaction_is_on_disk_before_it_is_sent(evm: Evm, tmp_path: Path) -> None:
     to = evm.deploy(vault())
     file = tmp_path / "sent.db"

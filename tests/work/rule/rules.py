@@ -57,12 +57,13 @@ class Chain:
 def rule_task(document: Any, payload: Mapping[str, Any] | None = None, **more: Any) -> Task:
     text = document if isinstance(document, str) else json.dumps({"payload": {}, **document})
     inputs = {"payload": dict(payload or {}), "owner": OWNER, "budget": 0}
+    name, job = more.pop("run", "17"), more.pop("job", "3.0")
     return Task(
-        run=more.pop("run", "17"),
+        run=name,
         step=more.pop("step", "Check"),
-        job=more.pop("job", "3.0"),
+        job=job,
         attempt=1,
-        key="17/3.0",
+        key=more.pop("key", f"{name}/{job}"),
         kind="rule",
         names={"ctx": more.pop("ctx", {})},
         program=more.pop("program", RuleProgram(RULE, "Check", text)),

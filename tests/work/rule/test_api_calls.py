@@ -38,6 +38,7 @@ def answered(
     payload: Mapping[str, Any] | None = None,
     *,
     running: Callable[[Coroutine[Any, Any, Answer]], Answer] = run,
+    key: str = "17/3.0",
     **options: Any,
 ) -> Answer:
     """Carry out a document against a server; `{url}` in it is the server's address."""
@@ -47,7 +48,7 @@ def answered(
             worker = performer(Chain(), http=ApiOptions(**options))
             text = json.dumps({"payload": INPUTS, **document}).replace("{url}", address)
             try:
-                return await worker.perform(rule_task(text, payload))
+                return await worker.perform(rule_task(text, payload, key=key))
             finally:
                 await worker.close()
 
@@ -93,7 +94,11 @@ def test_placeholders_are_encoded_in_the_address_and_raw_in_the_body() -> None:
     assert seen["headers"]["Idempotency-Key"] == "17:3"
 
 
-def test_each_of_several_calls_has_a_key_of_its_own() -> None:
+@pytest.mark.parametrize(
+    ("given", "key"), [("17/3.0", "17:3"), ("9/4.0", "9:4"), ("9/Check/ab~2", "9/Check/ab~2")]
+)
+def test_each_of_several_calls_has_a_key_of_its_own(given: str, key: str) -> None:
+    """Also in a session that redrives another."""
     keys: list[str] = []
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -101,8 +106,8 @@ def test_each_of_several_calls_has_a_key_of_its_own() -> None:
         return web.json_response({})
 
     calls = [call("{url}/", {}, name=name) for name in ("one", "two")]
-    answered(handler, {"apiCalls": calls})
-    assert keys == ["17:3:one", "17:3:two"]
+    answered(handler, {"apiCalls": calls}, key=given)
+    assert keys == [f"{key}:one", f"{key}:two"]
 
 
 def test_extracts_are_worked_out_in_order_cast_and_saved() -> None:

@@ -183,6 +183,8 @@ class Verbs:
             origin=found.run,
             sealed=tuple(before.sealed),  # marks stand for secrets in them
             reuse=found.redrive.reuse,
+            first_run=found.redrive.first_run,
+            known_keys=found.redrive.known_keys,
             priority=before.priority,
             started_with=await self.preflight.started_with(found.net, before.workload),
         )

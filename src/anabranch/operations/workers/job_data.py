@@ -19,9 +19,8 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import DefinitionError, InputError, NotFound, Refused
-from anabranch.kernel.jobs import idempotency_key
+from anabranch.kernel.keys import key_of
 from anabranch.kernel.state import Job
-from anabranch.kernel.tracker import loop_name
 from anabranch.operations.definitions.catalog import plain_path
 from anabranch.operations.workers.child_requests import ChildRequest, agreed, beside, has_children
 from anabranch.operations.workers.credential_requests import require_credential
@@ -36,7 +35,7 @@ from anabranch.runtime.values.payloads import Light, TooLarge, lighten
 from anabranch.runtime.values.sealing import checked_marks, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
-from anabranch.work.kinds.child import child_of
+from anabranch.work.kinds.child import child_of, name_in_run
 from anabranch.work.loops.results import Loops
 from anabranch.work.run_at_work import working_for
 from anabranch.work.secrets.credential_sources import Credential
@@ -223,8 +222,8 @@ class JobData:
 
 def _keys(live: LiveRun, job: Job) -> Iterator[str]:
     """With what the keys of the work in this job begin: its own, or that of its loop."""
-    run = live.state.run
-    yield idempotency_key(run, job.id)
-    token = live.state.tokens.get(job.token)
+    state = live.state
+    yield name_in_run(state.run, key_of(state, job.id))
+    token = state.tokens.get(job.token)
     if token is not None and token.loop:
-        yield loop_name(run, token.loop)
+        yield name_in_run(state.run, key_of(state, token.loop))

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from anabranch.kernel.fans import slot_value
-from anabranch.kernel.jobs import JUDGE_SLOT, PLAIN_SLOT, idempotency_key, work_of
+from anabranch.kernel.jobs import JUDGE_SLOT, PLAIN_SLOT, work_of
+from anabranch.kernel.keys import idempotency_key, key_of
 from anabranch.kernel.routing import names_of_run
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.tracker import Shard, Tracker, loop_name
@@ -49,6 +50,7 @@ class JobDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     slot: Any = None
     has_slot: bool = False
     loop: str = ""
+    item_keys: str = ""  # with which the keys of its items begin, where that is not the loop
     source: Any = None
     shard: Shard | None = None
     again: str = ""
@@ -86,12 +88,20 @@ def describe_job(live: LiveRun, job: Job, work: Work, *, traces: bool = False) -
         trace=traceparent(state.run, job.id, job.attempt, state.trace) if traces else "",
         sealed_keys=state.sealed,
     )
+    if state.keyed:
+        plain = _with_keys(state, plain, token.loop)
     if job.slot == PLAIN_SLOT and job.attempt == 1 and job.progress is None:
         return plain  # its first execution
     more = _earlier_executions(job, shard)
     if tracker is None and job.slot >= 0:
         more |= {"slot": slot_value(state.gathers[job.gather], job.slot), "has_slot": True}
     return msgspec.structs.replace(plain, **more) if more else plain
+
+
+def _with_keys(state: State, job: JobDescription, loop: str) -> JobDescription:
+    """In a redriven run."""
+    item_keys = key_of(state, loop) if loop else ""
+    return msgspec.structs.replace(job, key=key_of(state, job.job), item_keys=item_keys)
 
 
 def _earlier_executions(job: Job, shard: Shard | None) -> dict[str, Any]:
@@ -193,6 +203,8 @@ def build_task(
         timeout_seconds=job.timeout_seconds,
         trace=job.trace,
     )
+    if job.item_keys:
+        task = msgspec.structs.replace(task, item_keys=job.item_keys)
     if job.attempt == 1 and not job.again and job.progress is None:
         return task
     return _after_earlier_executions(task, job, fetch)

@@ -134,6 +134,9 @@ class SigningExecutor:
         digest = hash_of(msgspec.json.encode([call.to.lower(), data.hex(), str(call.value)]))
         async with self._turn:
             earlier = await self._sent.find(scope, call.key)
+            if earlier is not None and earlier.outcome == "reverted" and call.own_key:
+                call = replace(call, key=call.own_key)  # a redrive may do better
+                earlier = await self._sent.find(scope, call.key)
             found = earlier or await self._first(call, data, scope, digest)
         if isinstance(found, CallOutcome):
             return found

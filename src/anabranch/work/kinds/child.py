@@ -59,7 +59,8 @@ class Child:
         parent = f"{task.run}/{task.job}#{task.attempt}" if waits else None
         try:
             wanted = returns if waits and isinstance(returns, str) else ""
-            run = await self._start(path, given, child_id(task.key + task.again), parent, wanted)
+            child = child_id(name_in_run(task.run, task.key) + task.again)
+            run = await self._start(path, given, child, parent, wanted)
         except AnabranchError as error:
             if isinstance(error, StoreError) and passes(error):
                 return postponed("storage_access", f"child {path}: {error}", AGAIN_MS)
@@ -87,6 +88,11 @@ def child_id(key: str) -> str:
     if made == plain and len(made) <= ID_MAX:
         return made
     return f"{made[: ID_MAX - 17]}-{sha256(key.encode()).hexdigest()[:16]}"
+
+
+def name_in_run(run: str, key: str) -> str:
+    """What is done under this key, and in no other run: a redrive has keys of its origin."""
+    return key if key.startswith(f"{run}/") else f"{run}/{key}"
 
 
 def child_of(key: str, child: str) -> bool:

@@ -421,7 +421,7 @@ class Crossing:
 
     def _key(self, index: int, key: str) -> str:
         """The same for every attempt at this item, wherever and whenever it is made."""
-        return f"{self._task.loop}/{key or index}"
+        return f"{self._task.item_keys or self._task.loop}/{key or index}"
 
     async def _several(self, items: Sequence[Item], permits: Permits) -> None:
         """As many at once as allowed; the next begins as soon as one is done."""

@@ -123,6 +123,7 @@ class BranchWork:
             value=self._wei(execution.value),
             gas_limit=execution.gas_limit,
             key=self._process.key,
+            own_key=self._process.own_key if self._process.first_key else "",
         )
 
     def _wei(self, given: TypedValue | None) -> int:

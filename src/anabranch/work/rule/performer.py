@@ -121,6 +121,7 @@ class _Execution:
             owner=str(task.inputs.get("owner") or ""),
             rule=program.address,
             run=task.run,
+            first_key=_first_key(task),
         )
         self._origin = Origin(
             orchestration=str(task.inputs.get("orchestration") or ""),
@@ -277,6 +278,14 @@ def _iteration(job: str) -> int:
     """Jobs are named `<token>.<slot>`, and the token is the iteration of the process."""
     token = job.partition(".")[0]
     return int(token) if token.isdecimal() else 0
+
+
+def _first_key(task: Task) -> str:
+    """In a session that redrives another: the key that the step had there, as rules write keys."""
+    if task.key.startswith(f"{task.run}/"):
+        return ""
+    run, _, job = task.key.rpartition("/")
+    return f"{run}:{_iteration(job)}" if "." in job else task.key
 
 
 def _number(values: Mapping[str, Any], key: str, default: int) -> int:

@@ -80,6 +80,7 @@ class ContractCall(msgspec.Struct, frozen=True):
     gas_limit: int | None
     key: str  # idempotency key "session:iteration"
     chain_id: int = 0  # the chain of the session; 0 where that is not known
+    own_key: str = ""  # of a session that redrives another: where the call reverted under `key`
 
 
 class CallOutcome(msgspec.Struct, frozen=True):

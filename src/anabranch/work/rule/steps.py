@@ -26,15 +26,21 @@ class RuleProcess(msgspec.Struct, frozen=True):
     owner: str = ""
     rule: str = ""  # the address of its rule
     run: str = ""  # the run that the session is; sessions of two owners may have one number
+    first_key: str = ""  # of a session that redrives another: the key of the same step there
 
     @property
     def pid(self) -> str:
         return f"{self.session}:{self.iteration}"
 
     @property
-    def key(self) -> str:
-        """The idempotency key of whatever the step does outside: no other step ever has it."""
+    def own_key(self) -> str:
         return f"{self.run or self.session}:{self.iteration}"
+
+    @property
+    def key(self) -> str:
+        """The idempotency key of whatever the step does outside: no other step has it, but the
+        same one where its session is redriven."""
+        return self.first_key or self.own_key
 
     def gives(self) -> dict[str, Any]:
         """Names that declared inputs may replace."""
