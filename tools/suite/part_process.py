@@ -31,6 +31,9 @@ FIRST = (
     "_hypothesis_pytestplugin",
     "schemathesis.pytest.plugin",
     "yaml",
+    "pdb",
+    "platformdirs",
+    "cryptography.hazmat.bindings._rust",
 )
 #: These load libraries that begin threads, which a fork would not have.
 NOT_LOADED = ("anabranch.pools.dask", "anabranch.pools.ray", "anabranch.__main__")

@@ -226,7 +226,7 @@ CHECKS = [
 @pytest.mark.slow
 @schema.parametrize()
 @settings(
-    max_examples=len(seeds(100)),
+    max_examples=len(seeds(50)),
     deadline=None,
     derandomize=True,
     database=None,
