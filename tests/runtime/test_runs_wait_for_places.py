@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from anabranch import Engine, Toolbox
-from anabranch.errors import InputError, Refused
+from anabranch.errors import InputError, Refused, StoreError
+from anabranch.runtime import admissions
 from anabranch.runtime.effects import LeavePlaces
+from anabranch.runtime.engine import EngineLoop
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite.store import SqliteStore
@@ -135,24 +137,46 @@ def test_reject_refuses_and_records_nothing() -> None:
     run(work())
 
 
-def test_of_starts_that_meet_under_reject_the_losers_end_as_cancelled() -> None:
+def test_of_starts_that_meet_under_reject_only_so_many_begin_as_there_is_room_for() -> None:
     text = limited({"limit": 2, "when_full": "reject"})
 
     async def work() -> None:
         counted = Counted()
         async with Engine(":memory:", toolbox=counted.box) as engine:
-            asked = [engine.start(text, {"name": str(n)}) for n in range(6)]
-            begun = await asyncio.gather(*asked, return_exceptions=True)
-            runs = [one for one in begun if isinstance(one, str)]
-            while [await status(engine, one) for one in runs].count("queued"):  # not decided yet
-                await asyncio.sleep(0.01)
-            counted.go.set()
-            ended = Counter([(await engine.wait(one)).status for one in runs])
-            assert ended["completed"] == 2
-            assert ended.keys() <= {"completed", "cancelled"}
-            assert counted.most["g"] <= 2
+            for wave in range(2):
+                counted.go.clear()
+                asked = [engine.start(text, {"name": f"{wave}-{n}"}) for n in range(6)]
+                begun = await asyncio.gather(*asked, return_exceptions=True)
+                runs = [one for one in begun if isinstance(one, str)]
+                assert len(runs) == 2
+                codes = {one.code for one in begun if isinstance(one, Refused)}
+                assert codes == {"limit_full"}
+                counted.go.set()
+                assert {(await engine.wait(one)).status for one in runs} == {"completed"}
+            assert len(engine.read.store.heads(HeadFilter())) == 4
 
     run(work())
+
+
+def test_room_that_a_failed_start_had_found_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = limited({"limit": 1, "when_full": "reject"})
+    monkeypatch.setattr(admissions, "COMING_MS", 0)
+
+    async def work() -> None:
+        counted = Counted()
+        counted.go.set()
+        async with Engine(":memory:", toolbox=counted.box) as engine:
+            with monkeypatch.context() as patch:
+                patch.setattr(EngineLoop, "send", _fail)
+                with pytest.raises(StoreError):
+                    await engine.start(text)
+            assert (await engine.wait(await engine.start(text))).status == "completed"
+
+    run(work())
+
+
+async def _fail(*_given: Any) -> None:
+    raise StoreError("no room on the disk")
 
 
 def test_cancel_oldest_lets_the_newest_run() -> None:

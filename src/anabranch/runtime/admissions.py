@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
@@ -18,6 +19,7 @@ from anabranch.errors import AnabranchError, Refused, StoreError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.limits import limits_of
 from anabranch.kernel.step import workload_of
+from anabranch.kernel.values import KeyLimit
 from anabranch.net.net import Net
 from anabranch.runtime.core import Core
 from anabranch.runtime.effects import LeavePlaces, SeekPlaces
@@ -28,6 +30,7 @@ LOOK_SECONDS = 5.0
 AGAIN_SECONDS = 1.0  # after the store was busy or away
 ACTOR = "limit"
 FULL = "limit_full"
+COMING_MS = 5_000  # so long a start may take that another server makes
 
 log = logging.getLogger("anabranch.limits")
 
@@ -58,6 +61,9 @@ class RunAdmissions:
         self._looked_at = 0
         self._waiting = 0  # runs, when it was looked last
         self._admitted = 0
+        #: Key → runs that found room under it, and when.
+        self._coming: dict[str, dict[str, int]] = {}
+        self._coming_lock = threading.Lock()
         registry = core.engine_metrics.registry
         registry.gauge(
             "anabranch_runs_queued",
@@ -116,6 +122,8 @@ class RunAdmissions:
             turn = self._store.admit(
                 keys, self._now(), asked=asking.asked, ended=asking.ended, only=self.only
             )
+        if self._coming:
+            self._has_come(asking)
         if not look:
             return turn
         untold = self._store.admitted_and_queued()
@@ -177,16 +185,39 @@ class RunAdmissions:
     # -- before a run is recorded ------------------------------------------------------------
 
     def require_room(self, net: Net, start: s.Start) -> None:
-        """Refuse a run that would not wait. One that finds room here and another comes first is
-        recorded, and cancelled at once."""
-        for one in limits_of(net, start, workload_of(net, start)):
-            if one.when_full != "reject":
-                continue
-            there = self._store.admissions(one.key, one.limit)
-            if len(there) >= one.limit:
-                runs = f"{one.limit} run{'s' if one.limit > 1 else ''}"
-                message = f"{one.key} is full: {runs} at once; {there[0].run} is under way"
-                raise Refused(message, code=FULL)
+        """In any thread: refuse a run that would not wait. Room that one has found here is its own
+        until the store knows of it. Where another server is faster, it is recorded, and cancelled
+        at once."""
+        limits = limits_of(net, start, workload_of(net, start))
+        rejecting = [one for one in limits if one.when_full == "reject"]
+        with self._coming_lock:
+            for one in rejecting:
+                self._require_room_under(one)
+            for one in rejecting:
+                self._coming.setdefault(one.key, {})[start.run] = self._now()
+
+    def _require_room_under(self, one: KeyLimit) -> None:
+        there = [each.run for each in self._store.admissions(one.key, one.limit)]
+        coming = self._coming.get(one.key, {})
+        there += [run for run in coming if run not in there and self._still_comes(run, coming[run])]
+        if len(there) >= one.limit:
+            runs = f"{one.limit} run{'s' if one.limit > 1 else ''}"
+            message = f"{one.key} is full: {runs} at once; {there[0]} is under way"
+            raise Refused(message, code=FULL)
+
+    def _still_comes(self, run: str, since: int) -> bool:
+        """Not one whose start failed."""
+        return run in self._core.live or self._now() - since < COMING_MS
+
+    def _has_come(self, asking: Asking) -> None:
+        """The store knows of these runs, or they are over."""
+        over = {*asking.ended, *(one.run for one in asking.asked)}
+        with self._coming_lock:
+            for key, coming in list(self._coming.items()):
+                for run in over & coming.keys():
+                    del coming[run]
+                if not coming:
+                    del self._coming[key]
 
 
 def reason_of(one: SurplusRun) -> str:
