@@ -5,6 +5,7 @@ It is the oracle the other stores are compared with, so every method does the ob
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
@@ -49,6 +50,7 @@ from anabranch.store.ports import (
     StateSnapshot,
     Tail,
 )
+from anabranch.store.relational.rows import regex_word
 
 
 class MemoryStore(
@@ -468,13 +470,8 @@ def _runs_of(name: str, heads: list[Head]) -> DefinitionRuns:
 def _has_words(head: Head, search: str) -> bool:
     labels = msgspec.json.encode(dict(head.labels)).decode() if head.labels else ""
     lines = labels.strip('{}"').replace('":"', "=").replace('","', "\n")
-    text = _small("\n".join((head.run, head.name, head.reason, lines)))
-    return all(_small(word) in text for word in search.split())
-
-
-def _small(text: str) -> str:
-    """A to Z as a to z, and no other letter: as databases compare them."""
-    return text.encode().lower().decode()
+    text = "\n".join((head.run, head.name, head.reason, lines))
+    return all(re.search(regex_word(word), text) for word in search.split())
 
 
 def _card(one: Definition) -> DefinitionCard:

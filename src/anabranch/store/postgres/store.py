@@ -41,7 +41,7 @@ from anabranch.store.relational.commits import Fold
 from anabranch.store.relational.connection import Connection, Row
 from anabranch.store.relational.history import history_of
 from anabranch.store.relational.hooks import delivery_of
-from anabranch.store.relational.rows import head_of, message_of
+from anabranch.store.relational.rows import head_of, message_of, regex_word
 from anabranch.store.relational.store import PAYLOADS, RelationalStore
 from anabranch.store.statements import load_statements
 
@@ -59,6 +59,7 @@ class PostgresStore(RelationalStore):
     Without `new` none is made."""
 
     sql = STATEMENTS
+    pattern_of_letters = staticmethod(regex_word)
 
     def __init__(
         self,

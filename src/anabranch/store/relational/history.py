@@ -10,20 +10,23 @@ hands over lists.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from anabranch.store.ports import DefinitionRuns, Head, HeadFilter, RunHistory
 from anabranch.store.relational.connection import RelationalPart, Row
-from anabranch.store.relational.rows import conditions_of, head_of, label_number, words_of
+from anabranch.store.relational.rows import conditions_of, head_of, label_number, like_word
 
 _COUNTED = 2_000  # what more runs have than that is common
 _EVER = 2**62  # no instant is later
 
 
 class RelationalHistory(RelationalPart):
+    #: For a word with other letters than A to Z, which `LIKE` compares as they are written.
+    pattern_of_letters: Callable[[str], str]
+
     def heads(self, wanted: HeadFilter) -> list[Head]:
         label = self._rarest_label(wanted)
         name, given = ("list", {}) if label is None else ("labelled", _from(label, wanted))
@@ -81,8 +84,11 @@ class RelationalHistory(RelationalPart):
         parameters: dict[str, Any] = {}
         for values in conditions.values():
             parameters |= values
-        for number, pattern in enumerate(words_of(wanted.search)):
-            parts.append(self.sql["list_word"].replace("searched", f"searched_{number}"))
+        for number, word in enumerate(wanted.search.split()):
+            plain = word.isascii()
+            condition = self.sql["list_word" if plain else "list_letters"]
+            parts.append(condition.replace("searched", f"searched_{number}"))
+            pattern = like_word(word) if plain else self.pattern_of_letters(word)
             parameters[f"searched_{number}"] = pattern
         return "\n".join([*parts, self.sql[f"{name}_order"]]), parameters
 

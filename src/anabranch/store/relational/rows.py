@@ -7,6 +7,7 @@ Two labels with the same number do no harm: whoever finds a run by one asks for 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from hashlib import blake2b
@@ -43,14 +44,29 @@ def conditions_of(wanted: HeadFilter) -> dict[str, dict[str, Any]]:
     return found
 
 
-def words_of(search: str) -> list[str]:
-    """A pattern of `LIKE` for each word of a search."""
-    patterns = []
-    for word in search.split():
-        for special in ("\\", "%", "_"):
-            word = word.replace(special, f"\\{special}")
-        patterns.append(f"%{word}%")
-    return patterns
+def like_word(word: str) -> str:
+    """One word of a search as a pattern of `LIKE`, which knows both cases of A to Z only."""
+    for special in ("\\", "%", "_"):
+        word = word.replace(special, f"\\{special}")
+    return f"%{word}%"
+
+
+def glob_word(word: str) -> str:
+    """A pattern of SQLite's `GLOB`: every letter in both cases."""
+    letters = (_either_case(one) or (f"[{one}]" if one in "*?[" else one) for one in word)
+    return f"*{''.join(letters)}*"
+
+
+def regex_word(word: str) -> str:
+    """The same as a regular expression."""
+    return "".join(_either_case(one) or re.escape(one) for one in word)
+
+
+def _either_case(letter: str) -> str:
+    """The set of both, where there are two; "" where there are not."""
+    cases = dict.fromkeys((letter, letter.lower(), letter.upper()))
+    found = "".join(one for one in cases if len(one) == 1)
+    return f"[{found}]" if len(found) > 1 else ""
 
 
 #: A damaged text must not keep the rows around it from being read. It is called for every text of

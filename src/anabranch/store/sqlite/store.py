@@ -19,7 +19,7 @@ from anabranch.errors import StoreError, UnusableStore
 from anabranch.store.ports import Batch, Space
 from anabranch.store.relational.commits import Fold
 from anabranch.store.relational.connection import Row
-from anabranch.store.relational.rows import lenient_text
+from anabranch.store.relational.rows import glob_word, lenient_text
 from anabranch.store.relational.store import RelationalStore
 from anabranch.store.sqlite import commits, space
 from anabranch.store.sqlite.errors import translate
@@ -50,6 +50,7 @@ class SqliteStore(RelationalStore):
     """
 
     sql = STATEMENTS
+    pattern_of_letters = staticmethod(glob_word)
     _all_rows = -1
 
     def __init__(

@@ -118,6 +118,12 @@ AND (run ILIKE :searched OR name ILIKE :searched OR reason ILIKE :searched
          AND replace(replace(trim(BOTH '{}"' FROM labels), '":"', '='), '","', chr(10))
              ILIKE :searched))
 
+-- name: list_letters
+AND (run ~ :searched OR name ~ :searched OR reason ~ :searched
+     OR (labels <> '{}'
+         AND replace(replace(trim(BOTH '{}"' FROM labels), '":"', '='), '","', chr(10))
+             ~ :searched))
+
 -- name: slots
 SELECT created_at / :width::bigint, status, count(*)
 FROM heads

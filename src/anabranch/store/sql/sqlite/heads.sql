@@ -111,6 +111,11 @@ AND (run LIKE :searched ESCAPE '\' OR name LIKE :searched ESCAPE '\'
      OR (labels <> '{}' AND replace(replace(trim(labels, '{}"'), '":"', '='), '","', char(10))
          LIKE :searched ESCAPE '\'))
 
+-- name: list_letters
+AND (run GLOB :searched OR name GLOB :searched OR reason GLOB :searched
+     OR (labels <> '{}' AND replace(replace(trim(labels, '{}"'), '":"', '='), '","', char(10))
+         GLOB :searched))
+
 -- name: slots
 SELECT created_at / :width, status, count(*)
 FROM heads
