@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +63,19 @@ def test_a_guard_that_reads_a_missing_value_does_not_hold() -> None:
     )
     assert ended.status == "completed"
     assert "b" not in {name for name, one in ended.steps.items() if one["runs"]}
+
+
+def test_a_whole_number_of_any_size_that_can_be_stored_can_be_used(tmp_path: Path) -> None:
+    body = """workload: {n: 1}
+workflow:
+  - step: a
+    tool: {kind: python, args: {n: "{{ workload.n }}"}, code: result = n * n}
+    set_ctx: {kept: "{{ a + 1 }}"}
+    next: {arcs: [{step: b, args: {n: "{{ a }}"}}]}
+  - step: b
+    tool: {kind: noop, result: ["{{ args.n }}", "{{ ctx.kept }}", "n={{ n }}"]}
+"""
+    large = 2**100
+    for store in (":memory:", str(tmp_path / "s.db")):
+        ended = anabranch.run(HEAD + body, {"n": large}, store=store)
+        assert ended.result == [large**2, large**2 + 1, f"n={large**2}"]

@@ -14,6 +14,7 @@ NAMES: dict[str, Any] = {
     "ctx": {"n": 5, "xs": [1, 2, 3], "flag": False, "text": "Ada", "none": None, "zero": 0},
     "order": {"items": ["lamp"], "keys": "two", "total": 9.5, "get": 1},
     "odd-name": {"a b": 1},
+    "huge": 2**14_001,
 }
 
 
@@ -283,7 +284,8 @@ def test_filters_and_methods(template: str, expected: Any) -> None:
         ("{{ 'x' | b64decode }}", "base64|padding|characters"),
         ("{{ 'x' | fromjson }}", "expecting value"),
         ("{{ 5 | keys }}", "a mapping is needed here, not a int"),
-        ("{{ 2 ** 70 }}", "beyond 64 bits"),
+        ("{{ 2 ** 9000 }}", "bits_max"),
+        ("{{ huge }}", "more than 14,000 bits"),
         ("{{ 1e308 * 10 }}", "inf is not a JSON number"),
         ("{{ {1: 2} }}", "the key 1 is not text"),
         ("{{ ctx.xs.index(9) }}", "not in list"),

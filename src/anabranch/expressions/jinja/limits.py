@@ -30,9 +30,13 @@ class TooMuch(Exception):
         super().__init__(f"{what} {value:,} is too much; the limit {limit} is {allowed:,}")
 
 
+#: As large as a result of work may be: what is stored can be used.
+WHOLE_BITS_MAX = 14_000
+
+
 def whole(value: int) -> int:
-    if not -(2**63) <= value < 2**64:
-        raise ValueError("the whole number is beyond 64 bits")
+    if value.bit_length() > WHOLE_BITS_MAX:
+        raise ValueError(f"the whole number has more than {WHOLE_BITS_MAX:,} bits")
     return int(value)
 
 
