@@ -147,6 +147,8 @@ class Cases:
             fan_in["min_responses"] = self.dice.randint(1, 4)
         if policy == "best_of":
             fan_in["score_field"] = self.dice.choice(("/score", "score", "$.score"))
+            if fan_in["score_field"] == "$.score" and not self.calm:
+                fan_in["min_responses"] = 2
             if self.chance(0.5):
                 fan_in["score_order"] = self.dice.choice(("asc", "desc"))
         if policy == "any_one" and self.chance(0.4):

@@ -21,6 +21,7 @@ from .fan_in_parts import (
     Request,
     StepRun,
     accepted_delay,
+    candidates_needed,
     counted,
     delay_of,
     failure_delay,
@@ -123,14 +124,22 @@ class Model:
 
     def time_of_the_run_is_up(self) -> None:
         for step in self.steps.values():
-            answers = [r for r in step.asked if r is not None and r.outcome == "usable"]
-            if step.open and step.policy == "best_of" and answers:
+            if step.open and step.policy == "best_of" and self.candidates(step):
                 self.round_over(step)
                 self.send()
         if self.alive():
             self.wind_down("deadline_exceeded")
         else:
             self.at(self.now + PATIENCE, ABANDON, None)
+
+    def candidates(self, step: StepRun) -> list[Request]:
+        """The usable answers so far, where they are enough to choose from."""
+        if step.policy != "best_of":
+            return []
+        found = [r for r in step.asked if r is not None and r.outcome == "usable"]
+        away = sum(r is not None and r.outcome == "unreachable" for r in step.asked)
+        enough = len(found) >= candidates_needed(step, len(step.targets) - away)
+        return found if enough else []
 
     def closing_time(self, step: StepRun) -> int | None:
         """Of a step that waits for the best: a hundredth of the time of the run before its end."""
@@ -221,7 +230,8 @@ class Model:
             self.close(step, "cancelled")
             self.came_to_nothing(step, "no_targets")
             return
-        if step.policy == "quorum" and len(targets) < step.spec["fan_in"]["min_responses"]:
+        least = step.spec.get("fan_in", {}).get("min_responses", 1)
+        if step.policy in ("quorum", "best_of") and step.fans_out and len(targets) < least:
             self.close(step, "cancelled")
             if step.spec["target"]["resolve"] == "static":
                 self.failed(step)  # the list stays as short as it is
@@ -343,7 +353,7 @@ class Model:
 
     def round_over(self, step: StepRun) -> None:
         """The time of a fan-out is up."""
-        answers = [r for r in step.asked if r is not None and r.outcome == "usable"]
+        answers = self.candidates(step)
         if step.policy == "best_of" and answers:
             for request in step.asked:
                 if request is not None and request.status == "pending":

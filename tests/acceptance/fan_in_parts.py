@@ -116,6 +116,12 @@ def counted(step: StepRun) -> Count:
     )
 
 
+def candidates_needed(step: StepRun, reachable: int) -> int:
+    """Of a step that waits for the best."""
+    least: int = step.spec["fan_in"].get("min_responses", 1)
+    return max(1, min(least, reachable))
+
+
 def measure(step: StepRun, count: Count) -> tuple[bool, bool]:
     """Whether that is enough; and if not, whether it still can be."""
     usable, waiting = len(count.usable), count.waiting
@@ -128,7 +134,8 @@ def measure(step: StepRun, count: Count) -> tuple[bool, bool]:
         case "all":
             return len(count.heard) == count.reachable, True
         case _:
-            return waiting == 0 and usable > 0, waiting > 0 or usable > 0
+            need = candidates_needed(step, count.reachable)
+            return waiting == 0 and usable >= need, usable + waiting >= need
 
 
 def output_of(step: StepRun, answers: list[Request]) -> Any:

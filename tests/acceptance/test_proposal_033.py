@@ -178,6 +178,18 @@ def test_fan_in_field_min_responses() -> None:
         assert there.played.seconds == closes_at
 
 
+@pytest.mark.parametrize(("silent", "status"), [("p3", "completed"), ("p2 p3", "step_timeout")])
+def test_best_of_with_min_responses_chooses_among_so_many_at_least(
+    silent: str, status: str
+) -> None:
+    enough: Any = {"score_field": "/price", "min_responses": 2, "timing": {"timeout": "PT10S"}}
+    one = ask("p1", "p2", "p3", policy="best_of", **enough)
+    script = {name: never() if name in silent else said for name, said in PRICES.items()}
+    there = stage(workflow(one), script)
+    assert there.played.status == status
+    assert there.played.seconds == 10
+
+
 @pytest.mark.parametrize("path", ["/offer/price", "offer.price", "$.offer.price"])
 def test_fan_in_field_score_field(path: str) -> None:
     one = ask("p1", "p2", policy="best_of", score_field=path, timing={"timeout": "PT1S"})

@@ -136,6 +136,7 @@ def test_a_gather_over_nothing(mode: Any, empty_closes: bool, expected: str) -> 
         (GatherRule("quorum", k=4), 10, 4),
         (GatherRule("any"), 10, 1),
         (GatherRule("best_of"), 10, 1),
+        (GatherRule("best_of", k=3), 10, 3),
     ],
 )
 def test_how_many_are_needed(rule: GatherRule, slots: int, need: int) -> None:
@@ -211,6 +212,15 @@ def test_expiry_with_partial_answers_closes_with_what_there_is() -> None:
     assert expire(gather_of(state)).verdict == "expired", "nothing is not partial"
     deliver(state, 0, score=7.0)
     deliver(state, 2, score=3.0)
+    assert expire(gather_of(state)) == Verdict("closed", (2,), "time is up")
+
+
+def test_the_best_is_chosen_from_as_many_as_are_needed() -> None:
+    rule = GatherRule("best_of", k=2, select="score", partial_on_expiry=True)
+    state = opened(rule, 3)
+    deliver(state, 0, score=7.0)
+    assert expire(gather_of(state)).verdict == "expired"
+    deliver(state, 2, score=9.0)
     assert expire(gather_of(state)) == Verdict("closed", (2,), "time is up")
 
 
@@ -291,7 +301,7 @@ class Model:
         reached = self.slots
         if self.rule.exclude_lost:
             reached -= sum(self.lost.values())
-        if self.rule.mode == "quorum":
+        if self.rule.mode in ("quorum", "best_of"):
             return max(1, min(self.rule.k, reached)) if self.rule.exclude_lost else self.rule.k
         if self.rule.mode != "all" or reached == 0:
             return 1
@@ -361,6 +371,7 @@ def test_every_verdict_and_selection_agrees_with_the_model(
         if verdict is not None:
             break
     late = expire(gather_of(state))
-    if rule.partial_on_expiry and model.answers:
+    least = model._need() if rule.mode == "best_of" else 1
+    if rule.partial_on_expiry and len(model.answers) >= least:
         assert (late.verdict, list(late.selected)) == ("closed", model.selected())
     assert list(select(gather_of(state))) == model.selected()

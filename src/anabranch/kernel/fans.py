@@ -11,7 +11,13 @@ from typing import Any
 
 from anabranch.errors import ExpressionError
 from anabranch.kernel import events as e
-from anabranch.kernel.gather import Verdict, expire, open_slots, weigh
+from anabranch.kernel.gather import (
+    Verdict,
+    enough_when_time_is_up,
+    expire,
+    open_slots,
+    weigh,
+)
 from anabranch.kernel.jobs import CUT_SLOT, cancel, fan_id, jobs_of, schedule
 from anabranch.kernel.rounds import FINAL, NOBODY, TOO_FEW
 from anabranch.kernel.routing import names_for
@@ -100,7 +106,8 @@ def _names(slots: Sequence[Any]) -> bool:
 
 def _too_few(gather: Gather) -> bool:
     """Somebody who is not there leaves the count; somebody who was never found was not in it."""
-    return gather.rule.mode == "quorum" and 0 < len(gather.labels) < gather.rule.k
+    counts = gather.rule.mode in ("quorum", "best_of")
+    return counts and 0 < len(gather.labels) < gather.rule.k
 
 
 def fill_window(turn: Turn, item: FillWindow) -> None:
@@ -260,7 +267,7 @@ def close_with_candidates(turn: Turn) -> bool:
 
 def has_candidates(turn: Turn, token: Token) -> bool:
     gather = turn.state.gathers.get(token.gather)
-    return gather is not None and bool(gather.filled)
+    return gather is not None and enough_when_time_is_up(gather)
 
 
 def time_is_up(turn: Turn, token: Token) -> bool:

@@ -36,9 +36,9 @@ def needed(gather: Gather) -> int:
     rule, slots = gather.rule, len(gather.labels)
     reachable = slots - gather.excluded if rule.exclude_lost else slots
     match rule.mode:
-        case "any" | "best_of":
+        case "any":
             return 1
-        case "quorum":
+        case "quorum" | "best_of":
             return max(min(rule.k, reachable), 1) if rule.exclude_lost else rule.k
         case "all" if rule.exclude_lost and slots and not reachable:
             return 1  # to have reached nobody is not to have heard from all
@@ -78,9 +78,15 @@ def _complete(rule: GatherRule, have: int, need: int, possible: int) -> bool:
     return have >= max(need, 1) or (rule.mode == "all" and have >= need and need == 0)
 
 
+def enough_when_time_is_up(gather: Gather) -> bool:
+    """`best_of` chooses among so many at least as it needs; to others a part is any part."""
+    need = needed(gather) if gather.rule.mode == "best_of" else 1
+    return gather.rule.partial_on_expiry and len(gather.filled) >= max(need, 1)
+
+
 def expire(gather: Gather) -> Verdict:
     """The verdict when time is up and none was reached."""
-    if gather.rule.partial_on_expiry and gather.filled:
+    if enough_when_time_is_up(gather):
         return Verdict("closed", select(gather), "time is up")
     return Verdict("expired", (), f"time is up: {len(gather.filled)} of {needed(gather)} delivered")
 

@@ -161,6 +161,10 @@ def _closed(gather: Gather) -> Iterator[str]:
     if not set(gather.selected) <= gather.filled.keys():
         yield f"gather {gather.id} selected a slot that was not delivered"
     enough = needed(gather) if gather.kind != "barrier" and gather.labels else 0
+    if gather.rule.mode == "best_of" and enough:
+        if len(gather.filled) < enough:
+            yield f"gather {gather.id} chose from {len(gather.filled)} of {enough} needed"
+        enough = 1
     if gather.rule.partial_on_expiry:
         enough = min(enough, len(gather.selected))
     if gather.rule.mode in ("any", "quorum", "best_of") and len(gather.selected) != enough:

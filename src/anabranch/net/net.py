@@ -29,7 +29,7 @@ class GatherRule(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
 
     mode: Literal["any", "quorum", "all", "best_of"] = "all"
-    k: int = 1  # for quorum: how many usable deliveries are needed
+    k: int = 1  # for quorum and best_of: how many usable deliveries are needed
     select: Literal["slot", "arrival", "score"] = "slot"
     order: Literal["asc", "desc"] = "desc"  # for score
     combine: Literal["one", "list", "merge", "counts"] = "list"

@@ -282,7 +282,8 @@ def _unmeetable(step: PlanStep, deadline: int | None) -> Iterator[tuple[str, str
         asked = len(target.participants) if target.resolve == "static" else target.limit
         if target.limit is not None and asked is not None:
             asked = min(asked, target.limit)
-        if fan_in.policy == "quorum" and asked is not None and fan_in.min_responses > asked:
+        counts = fan_in.policy in ("quorum", "best_of")
+        if counts and asked is not None and fan_in.min_responses > asked:
             yield (
                 f"{name} waits for {fan_in.min_responses} answers and asks {asked}: it will fail",
                 f"lower `min_responses` to at most {asked}, or name more participants",

@@ -261,7 +261,7 @@ def _check_fan_in(section: Section, policy: Policy, asked: int) -> None:
         if key in section:
             message = f"`{key}` has no effect with the policy {policy!r}"
             section.warn(key, "ignored-key", message, "remove it")
-    if policy in ("all", "best_of") and asked > 1:
+    if policy == "all" and asked > 1:
         message = f"`min_responses` has no effect with the policy {policy!r}"
         section.warn("min_responses", "ignored-key", message, "remove it, or choose quorum")
     if policy == "any_one" and asked > 1:
@@ -368,6 +368,7 @@ def _rule(fan_in: FanIn) -> GatherRule:
         case "best_of":
             return GatherRule(
                 mode="best_of",
+                k=fan_in.min_responses,
                 select="score",
                 order=fan_in.order,
                 combine="one",
