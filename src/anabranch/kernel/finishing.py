@@ -166,7 +166,7 @@ def _routes(
         return _Plan(ending, fault, patches, end="leaf")
     if ending == "failed" and _fails_fast_anyway(turn):
         return _Plan(ending, fault, patches, end="stopped")  # nobody would come to run what follows
-    taken = tuple(taken_arcs(branch, names, turn.values))
+    taken = tuple(taken_arcs(branch, names, turn.values, failed=ending == "failed"))
     if taken or branch.join is not None:
         patches += _on_the_way(turn, taken, names, patches)
         return _Plan(ending, fault, patches, branch, taken)

@@ -111,11 +111,13 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
 
 
 def taken_arcs(
-    branch: Branch, names: Mapping[str, Any], values: ValueAccess = INLINE
+    branch: Branch, names: Mapping[str, Any], values: ValueAccess = INLINE, *, failed: bool = False
 ) -> list[Taken]:
     """The arcs that fire; raises `ExpressionError` where a guard or an argument cannot be had."""
     taken: list[Taken] = []
     for arc in branch.arcs:
+        if failed and not arc.after_failure:
+            continue
         if arc.guard is not None and not arc.guard.evaluate(names):
             continue
         args = _arguments(arc.args, arc.target, names) if arc.args is not None else NO_ARGS

@@ -68,6 +68,7 @@ class Arc(msgspec.Struct, frozen=True):
     position: Position | None = None
     #: Context writes made when the arc is taken, whatever the outcome of the step was.
     patches: tuple[Patch, ...] = ()
+    after_failure: bool = True  # False: it is no way on for a step that failed
 
 
 class Branch(msgspec.Struct, frozen=True):

@@ -221,6 +221,8 @@ def test_6_2_the_status_rule_is_explicit() -> None:
     assert (other.on_failure, other.fail_fast, other.held) == ("partial", True, "discard")
     assert other.deadline_ms == 3_600_000
     assert policy("on_failure: handled").on_failure == "handled"
+    stop = policy("on_failure: stop")
+    assert (stop.on_failure, stop.fail_fast) == ("handled", True)
 
 
 # -- 7 final step ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from anabranch.dialects.noetl.lookups import Lookups, reads_of, shape_of
 from anabranch.dialects.noetl.loops import LoopReader
 from anabranch.dialects.noetl.names import FALLBACKS, RESERVED
 from anabranch.dialects.noetl.respell.playbook import spelling
-from anabranch.dialects.noetl.routing import Router
+from anabranch.dialects.noetl.routing import Router, stopping_at_failures
 from anabranch.dialects.noetl.steps import JOINS, Steps, name_of
 from anabranch.dialects.noetl.tasks.credentials import (
     NAME,
@@ -39,7 +39,8 @@ from anabranch.net.net import CredentialName, Net, RunPolicy, Step
 from anabranch.net.problems import Problem, closest, did_you_mean
 from anabranch.net.program import Iteration, Program
 
-ON_FAILURE: tuple[Literal["fail", "handled", "partial"], ...] = ("fail", "handled", "partial")
+OnFailure = Literal["fail", "handled", "partial", "stop"]
+ON_FAILURE: tuple[OnFailure, ...] = ("fail", "handled", "partial", "stop")
 HELD: tuple[Literal["wait", "discard"], ...] = ("wait", "discard")
 ROOT = (
     *("apiVersion", "kind", "metadata", "keychain", "executor", "workload", "workflow"),
@@ -74,7 +75,10 @@ class Playbook:
         spec = None if executor is None else self._executor(executor)
         defaults = self._defaults(spec)
         steps = self._steps(nodes, defaults, keychain)
-        policy, join = self._policy(spec)
+        on_failure = "fail" if spec is None else spec.choice("on_failure", ON_FAILURE, "fail")
+        policy, join = self._policy(spec, on_failure)
+        if on_failure == "stop":
+            steps = {name: stopping_at_failures(step) for name, step in steps.items()}
         self._no_vars()
         schedule = self._schedule()
         concurrency = ConcurrencyReader(self._templates, self.findings)
@@ -255,7 +259,7 @@ class Playbook:
         loops.fanout(found)
         return replace(found, timeout=timeout, http_timeout=http_timeout, pool=pool)
 
-    def _policy(self, spec: Section | None) -> tuple[RunPolicy, Join]:
+    def _policy(self, spec: Section | None, on_failure: OnFailure) -> tuple[RunPolicy, Join]:
         # A step that timed out has failed like any other; only `abort_run` gives the run a status
         # of its own, and that the kernel does by itself.
         if spec is None:
@@ -264,8 +268,8 @@ class Playbook:
             timeouts_have_own_status=False,
             deadline_ms=spec.duration_ms("deadline"),
             no_route_is_error=spec.flag("no_next_is_error"),
-            on_failure=spec.choice("on_failure", ON_FAILURE, "fail"),
-            fail_fast=spec.flag("fail_fast"),
+            on_failure="handled" if on_failure == "stop" else on_failure,
+            fail_fast=spec.flag("fail_fast") or on_failure == "stop",
             held=spec.choice("held", HELD, "wait"),
             on_final_failure=spec.choice("final_failure", FINAL_FAILURE, "fail"),
         )

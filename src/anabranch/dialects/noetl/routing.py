@@ -13,7 +13,7 @@ from anabranch.dialects.nodes import Node, Scalar
 from anabranch.dialects.noetl.patches import read_patches, refuse_scopes
 from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.port import Expression
-from anabranch.net.net import Arc, Branch
+from anabranch.net.net import Arc, Branch, Step
 from anabranch.net.problems import did_you_mean
 
 Mode = Literal["exclusive", "inclusive"]
@@ -104,6 +104,32 @@ class Router(msgspec.Struct, frozen=True):
         message = f"{what} leads to the step {name!r}, which does not exist"
         self.findings.add(node.position, "unknown-step", message, hint)
         return None
+
+
+#: Under these names a guard sees how the step ended.
+_OF_OUTCOME = frozenset({"event", "outcome", "output", "error", "fanin", "result", "response"})
+
+
+def stopping_at_failures(step: Step) -> Step:
+    """After a failure only such arcs lead on as look at how the step ended."""
+    branches = tuple(
+        replace(
+            branch,
+            arcs=tuple(
+                arc if _looks_at_outcome(arc) else replace(arc, after_failure=False)
+                for arc in branch.arcs
+            ),
+        )
+        for branch in step.branches
+    )
+    return replace(step, branches=branches)
+
+
+def _looks_at_outcome(arc: Arc) -> bool:
+    if arc.guard is None:
+        return False
+    reads = getattr(arc.guard, "reads", None)
+    return reads is None or any(root in _OF_OUTCOME for root, *_ in reads)
 
 
 def _approved(arc: Arc) -> Arc:
