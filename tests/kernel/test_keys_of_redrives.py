@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.keys import key_of
 from anabranch.kernel.redrive import plan_redrive
 from anabranch.kernel.tracker import loop_name
+from anabranch.net.net import Work
 
 from .driver import Run
 from .nets import fan_net, inclusive, net, router, step
@@ -78,6 +80,14 @@ def test_a_redrive_of_a_redrive_is_of_the_same_line() -> None:
     assert key(fourth, "pay") == "run/2.0"
     fourth.done("pay", 5)
     assert key(fourth, "ship") == shipped
+
+
+@pytest.mark.parametrize("work", [reads("run_id"), replace(QUIET, names_run=True)])
+def test_what_names_its_run_is_never_given_the_same(work: Work) -> None:
+    first = Run(net(step("tell", work=work)))
+    first.fails("tell")
+    keys = [key(redriven(first, name), "tell") for name in ("one", "two")]
+    assert len({"run/1.0", *keys}) == 3
 
 
 def test_a_job_keeps_its_key_over_its_attempts() -> None:

@@ -5,7 +5,8 @@ one first run a job keeps its key while it is given the same: the one that the o
 or one made of the first run and of what the job is given. Given other values, it has another one.
 
 What a job is given is its way through the net, its arguments, payload and slot, and what its step
-reads of the context and of results, as all this stands when it is scheduled.
+reads of the context and of results, as all this stands when it is scheduled; and the run, where it
+is known to name that: the same key with another number in it would be taken for a mistake.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def given_to(net: Net, state: State, token: Token, slot: int = -1) -> str:
         slot,
         _some(state.ctx, reads.ctx),
         _some(state.results, reads.results),
+        state.run if reads.names_run else "",
     ]
     said = _encoder.encode(seen).replace(*own_loops(state.run))
     return hashlib.sha256(said).hexdigest()[:20]

@@ -20,6 +20,8 @@ from anabranch.net.reach import Held, reachability
 #: name may be a key of the one or a step of the other.
 CONTEXT_NAMES = frozenset({"ctx", "vars"})
 RESULT_NAMES = frozenset({"steps", "results"})
+#: Under these it shows which run this is.
+RUN_NAMES = frozenset({"run", "run_id", "execution_id", "execution_number", "job"})
 KEYCHAIN = "keychain"
 
 
@@ -28,6 +30,7 @@ class Reads(msgspec.Struct, frozen=True):
 
     ctx: frozenset[str] | None = frozenset()
     results: frozenset[str] | None = frozenset()
+    names_run: bool = False  # as far as it is known
 
 
 EVERYTHING = Reads(None, None)
@@ -73,13 +76,15 @@ def _access(step: Step) -> StepAccess:
     routing = (step.patches, step.locals, step.branches)
     work = _reads((step.admission, step.work, step.fan, step.loop, step.decision))
     if step.decision is not None and step.decision.when is None:
-        work = Reads(None, work.results)  # whoever decides is shown the context
+        work = Reads(None, work.results, work.names_run)  # whoever decides is shown the context
+    if step.work is not None and step.work.names_run:
+        work = Reads(work.ctx, work.results, names_run=True)
     return StepAccess(work, _reads(routing), frozenset(_writes(step)))
 
 
 def _reads(parts: Any) -> Reads:
     ctx, results = set[str](), set[str]()
-    all_ctx = all_results = False
+    all_ctx = all_results = names_run = False
     for expression in _expressions(parts):
         paths: Iterable[tuple[str, ...]] | None = getattr(expression, "reads", None)
         if paths is None:
@@ -94,7 +99,10 @@ def _reads(parts: Any) -> Reads:
             else:
                 ctx.add(root)
                 results.add(root)
-    return Reads(None if all_ctx else frozenset(ctx), None if all_results else frozenset(results))
+                names_run = names_run or root in RUN_NAMES
+    return Reads(
+        None if all_ctx else frozenset(ctx), None if all_results else frozenset(results), names_run
+    )
 
 
 def keychain_names(parts: Any) -> tuple[frozenset[str], bool]:
