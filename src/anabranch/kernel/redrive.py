@@ -66,7 +66,7 @@ def plan_redrive(net: Net, history: History, from_step: str = "") -> Redrive:
     """With `from_step` the runs of that step are done again as well, however they ended."""
     roots = _asked(history, from_step) | _roots(history)
     if roots:  # otherwise there is nothing to redrive
-        roots = _named(net, history) | roots
+        roots = _that_name_their_run(net, history) | roots
     survey = _Survey(net, roots)
     for at, event in history:
         survey.see(at, event)
@@ -127,7 +127,7 @@ def _asked(history: History, step: str) -> dict[int, Cause]:
     }
 
 
-def _named(net: Net, history: History) -> dict[int, Cause]:
+def _that_name_their_run(net: Net, history: History) -> dict[int, Cause]:
     """The step runs that told others, or gave, the name of their run: the new one has another."""
     names = {name for name, step in net.steps.items() if step.work and step.work.names_run}
     found: dict[int, Cause] = {}

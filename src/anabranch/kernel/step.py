@@ -91,7 +91,7 @@ def _work_off(turn: Turn) -> None:
             gates.readmit(turn)
             signals.rematch(turn)
         elif (turn.state.queued and tokens.admit_queued(turn)) or (
-            turn.taken_over and tokens.take_over_next(turn)
+            turn.to_take_over and tokens.take_over_next(turn)
         ):
             pass
         elif not turn.events or turn.state.jobs or not quiescence.settle(turn):

@@ -111,13 +111,13 @@ def _make_ready(turn: Turn, token: Token, step: Step) -> None:
         return
     if not turn.places:
         turn.places = {each: place for place, each in enumerate(turn.state.reuse)}
-    heappush(turn.taken_over, (turn.places[key], token.id))
+    heappush(turn.to_take_over, (turn.places[key], token.id))
 
 
 def take_over_next(turn: Turn) -> bool:
     """Once everything has followed from what came before, the next of them goes on."""
-    while turn.taken_over:
-        token = turn.state.tokens.get(heappop(turn.taken_over)[1])
+    while turn.to_take_over:
+        token = turn.state.tokens.get(heappop(turn.to_take_over)[1])
         if token is not None and token.phase == "new" and not token.doomed:
             _begin(turn, token, turn.net.steps[token.step])
             return True

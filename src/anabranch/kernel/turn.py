@@ -77,7 +77,7 @@ class Turn(msgspec.Struct, gc=False):
     tokens_before: int = 0  # how many there were when it began
     values: ValueAccess = INLINE
     #: In a redriven run: (place in the origin, token) of step runs whose answers are taken over.
-    taken_over: list[tuple[int, int]] = []
+    to_take_over: list[tuple[int, int]] = []
     places: dict[str, int] = {}  # of what there was to reuse when the first of them came
 
     def emit(self, event: Event) -> None:

@@ -117,6 +117,11 @@ def is_child_of(child: State, run: str, job: str) -> bool:
     return child.parent is not None and child.parent.startswith(f"{run}/{job}#")
 
 
+def may_be_begun_by_task(run: str) -> bool:
+    """By its id alone: those of all others are drawn, without such a letter, or chosen."""
+    return "-" in run
+
+
 def may_be_child(ticket: str, run: str) -> bool:
     """Without a look at the store, which most tickets are not worth: the id of a child is made from
     the key of the job that starts it, and that begins with its run."""

@@ -33,7 +33,7 @@ from anabranch.operations.read.waiting import (
 )
 from anabranch.operations.runs.children import begun_children, through_children
 from anabranch.operations.schedules.labels import begun_by
-from anabranch.runtime.child_runs import is_child_of, may_be_child
+from anabranch.runtime.child_runs import is_child_of, may_be_begun_by_task, may_be_child
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.values.payloads import holds_ref, mentions_ref, resolve
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 NEWEST = "last"
 NEWEST_LOOKED_AT = 50
-CHILD_MARK = "-"  # in the id of every run that a task began
 
 
 class Reader:
@@ -97,7 +96,7 @@ class Reader:
 
     def _is_child(self, head: Head) -> bool:
         """Its parent may only have begun it; then its own state knows."""
-        if head.parent or CHILD_MARK not in head.run:
+        if head.parent or not may_be_begun_by_task(head.run):
             return bool(head.parent)
         with suppress(AnabranchError):  # whoever opens it says what is wrong with it
             return bool(self.state(head.run).begun_by)

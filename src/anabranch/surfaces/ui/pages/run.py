@@ -46,6 +46,7 @@ async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[st
     """What every page of a run needs: its head, what went wrong, and why it waits."""
     state, net = ui.state(head), ui.net(head)
     failures = await ui.failures(head, net, state)
+    redriven_by = await ui.look(lambda by: by.read.redriven_by([head]))
     moving = run_facts.moving_of(state)
     return {
         "head": head,
@@ -62,7 +63,7 @@ async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[st
         "aside": _aside(ui, head, net, state),
         "loops": run_facts.loop_rows(state, ui.now()),
         "run_failures": failures,
-        "redriven_by": ui.parts.verbs.read.redriven_by([head])[head.run],
+        "redriven_by": redriven_by[head.run],
         "owner": None if moving.finished else await owner_of(ui, head.run),
     }
 

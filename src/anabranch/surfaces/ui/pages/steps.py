@@ -49,8 +49,9 @@ async def panel(request: web.Request) -> web.StreamResponse:
     ui, head = run_of(request)
     given = await _shown(ui, head, request)
     extra = {"csrf": guard.form_secret(request), "may": may(request), "base": run_path(head.run)}
-    redriven = {"redriven_by": ui.parts.verbs.read.redriven_by([head])[head.run]}
-    return html(rendered("step_panel.html", given | extra | redriven))
+    redriven = await ui.look(lambda by: by.read.redriven_by([head]))
+    extra["redriven_by"] = redriven[head.run]
+    return html(rendered("step_panel.html", given | extra))
 
 
 async def _shown(ui: Ui, head: Head, request: web.Request) -> dict[str, Any]:
