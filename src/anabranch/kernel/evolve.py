@@ -194,8 +194,11 @@ def _token_invalidated(state: State, event: e.TokenInvalidated, at: int) -> None
 
 
 def _work_keyed(state: State, event: e.WorkKeyed, at: int) -> None:
+    times = state.given.get(event.given, 0) + 1
     state.keyed |= {event.work: event.key}
-    state.given |= {event.given: state.given.get(event.given, 0) + 1}
+    state.given |= {event.given: times}
+    if times >= len(state.known_keys.get(event.given, ())):
+        state.known_keys.pop(event.given, None)  # all of them are given
 
 
 # -- loops -----------------------------------------------------------------------------------
