@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+import psycopg
 import pytest
+from psycopg import generators, pq
 
 from anabranch.errors import Conflict
 from anabranch.store.ports import Batch, Commit, Hold
-from anabranch.store.postgres.one_statement import FEW_ROWS
+from anabranch.store.postgres.one_statement import FEW_ROWS, _fits
 from anabranch.store.postgres.store import PostgresStore
 from anabranch.testing.store_suite.samples import NOW, a_commit, sha256
 
@@ -86,3 +89,25 @@ def test_what_is_prepared_outlives_a_batch_that_is_refused(store: PostgresStore)
         store.commit(Batch(commits=[a_commit("run", 1)], payloads=payloads))
     store.commit(Batch(commits=[a_commit("other", 1)], payloads=payloads))
     assert store.head("other") is not None
+
+
+class Result(NamedTuple):
+    status: pq.ExecStatus
+
+    def get_error_message(self) -> str:
+        return "terminating connection due to administrator command"
+
+
+@pytest.mark.parametrize(
+    "found", [(), (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.FATAL_ERROR)], ids=["nothing", "both"]
+)
+def test_a_server_that_goes_behind_its_answer_has_hung_up(
+    found: tuple[pq.ExecStatus, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What became of the commit is not known then; whoever owns the run looks into the log."""
+    db: Any = SimpleNamespace(pgconn=None, closed=False, wait=lambda given: given)
+    results = [Result(status) for status in found]
+    monkeypatch.setattr(generators, "execute", lambda _connection: results)
+    with pytest.raises(psycopg.OperationalError) as caught:
+        _fits(db)
+    assert caught.value.sqlstate is None  # as of any connection that is lost

@@ -26,6 +26,7 @@ from anabranch.store.postgres.connections import Plain
 from anabranch.store.relational.connection import Row
 from anabranch.store.statements import load_statements
 
+_GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 UNEXPECTED = "AB001"  # what the function `require` raises
 #: Writes that must hit exactly as many rows as they are given.
 _EXACT = frozenset(
@@ -135,10 +136,15 @@ class OneStatement:
 
 
 def _fits(db: Plain) -> bool:
-    (result,) = db.wait(generators.execute(db.pgconn))
-    if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+    """A server that goes may say so behind the result of the statement: then it is not known
+    whether that counts, as where it says nothing."""
+    results = db.wait(generators.execute(db.pgconn))
+    if not results:
+        raise psycopg.OperationalError("the server has hung up")
+    result = next((one for one in results if one.status not in _GOOD), results[-1])
+    if result.status in _GOOD:
         return True
-    if db.closed:
+    if db.closed or len(results) > 1:
         raise psycopg.OperationalError(result.get_error_message())
     error = errors.error_from_result(result)
     if error.sqlstate == UNEXPECTED:
