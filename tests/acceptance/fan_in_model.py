@@ -21,7 +21,7 @@ from .fan_in_parts import (
     Request,
     StepRun,
     accepted_delay,
-    candidates_needed,
+    answers_needed,
     counted,
     delay_of,
     failure_delay,
@@ -124,7 +124,7 @@ class Model:
 
     def time_of_the_run_is_up(self) -> None:
         for step in self.steps.values():
-            if step.open and step.policy == "best_of" and self.candidates(step):
+            if step.open and self.candidates(step):
                 self.round_over(step)
                 self.send()
         if self.alive():
@@ -133,12 +133,12 @@ class Model:
             self.at(self.now + PATIENCE, ABANDON, None)
 
     def candidates(self, step: StepRun) -> list[Request]:
-        """The usable answers so far, where they are enough to choose from."""
+        """Of a step that waits for the best: the usable answers so far, if they are enough."""
         if step.policy != "best_of":
             return []
         found = [r for r in step.asked if r is not None and r.outcome == "usable"]
         away = sum(r is not None and r.outcome == "unreachable" for r in step.asked)
-        enough = len(found) >= candidates_needed(step, len(step.targets) - away)
+        enough = len(found) >= answers_needed(step, len(step.targets) - away)
         return found if enough else []
 
     def closing_time(self, step: StepRun) -> int | None:
@@ -354,7 +354,7 @@ class Model:
     def round_over(self, step: StepRun) -> None:
         """The time of a fan-out is up."""
         answers = self.candidates(step)
-        if step.policy == "best_of" and answers:
+        if answers:
             for request in step.asked:
                 if request is not None and request.status == "pending":
                     request.status = "timeout"

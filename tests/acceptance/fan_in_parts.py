@@ -116,8 +116,8 @@ def counted(step: StepRun) -> Count:
     )
 
 
-def candidates_needed(step: StepRun, reachable: int) -> int:
-    """Of a step that waits for the best."""
+def answers_needed(step: StepRun, reachable: int) -> int:
+    """Of a step that waits for a quorum, or for the best."""
     least: int = step.spec["fan_in"].get("min_responses", 1)
     return max(1, min(least, reachable))
 
@@ -129,12 +129,12 @@ def measure(step: StepRun, count: Count) -> tuple[bool, bool]:
         case "any_one":
             return usable >= 1, usable + waiting >= 1
         case "quorum":
-            need = max(1, min(step.spec["fan_in"]["min_responses"], count.reachable))
+            need = answers_needed(step, count.reachable)
             return usable >= need, usable + waiting >= need
         case "all":
             return len(count.heard) == count.reachable, True
         case _:
-            need = candidates_needed(step, count.reachable)
+            need = answers_needed(step, count.reachable)
             return waiting == 0 and usable >= need, usable + waiting >= need
 
 

@@ -138,9 +138,12 @@ def _dead_arcs(net: Net) -> Iterator[Problem]:
             if branch.mode != "exclusive":
                 continue
             always = next((n for n, arc in enumerate(branch.arcs) if arc.guard is None), None)
-            for arc in branch.arcs[always + 1 :] if always is not None else ():
-                if arc.after_failure and not branch.arcs[always or 0].after_failure:
-                    continue  # that one is for a step that ended well
+            if always is None:
+                continue
+            earlier = branch.arcs[always]
+            for arc in branch.arcs[always + 1 :]:
+                if arc.after_failure and not earlier.after_failure:
+                    continue  # the earlier one is for a step that ended well
                 yield _problem(
                     arc.position or step.position,
                     "dead-arc",

@@ -133,5 +133,7 @@ def drop_connections(server: Server) -> None:
     async def close(protocol: Any) -> None:
         protocol.force_close()
 
-    for protocol in list(server._runner.server.connections):  # type: ignore[union-attr]
+    listening = server._runner.server
+    assert listening is not None, "the server has begun"
+    for protocol in list(listening.connections):
         server.call(close(protocol))

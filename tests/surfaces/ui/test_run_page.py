@@ -100,7 +100,7 @@ def test_a_dot_goes_along_with_a_token_unless_people_want_no_motion(
         server.steps.open(f"{motion}-{number}")
         looks(page, f"s{number}", "done")
     becomes(page, f"{TAKEN}.length === {LAST}")
-    if motion == "no-preference":  # a way that the page asked for itself has none
+    if motion == "no-preference":  # a way that a connection begins with has none
         becomes(page, "dots > 0")
     else:
         assert page.evaluate("dots") == 0

@@ -234,8 +234,9 @@ class Watch(msgspec.Struct):
         """Those that tokens took, from the log, and the event up to which it is read."""
         if self.timeline is None:
             self.timeline = by.read.timeline(head)
-        seq = self.timeline.catch_up(by.store, self.run).seq
-        return seq, self.timeline.ways()
+        else:
+            self.timeline.catch_up(by.store, self.run)
+        return self.timeline.seq, self.timeline.ways()
 
 
 async def follow_run(request: web.Request) -> web.StreamResponse:
