@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.keys import idempotency_key
+from anabranch.kernel.idempotency import idempotency_key
 from anabranch.kernel.values import Answer, aborted, cancels_run, failed, postponed, succeeded
 from anabranch.net.net import Retry, RunPolicy, Work
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.keys import key_of
+from anabranch.kernel.idempotency import key_of
 from anabranch.kernel.redrive import plan_redrive
 from anabranch.kernel.tracker import loop_name
 from anabranch.net.net import Work

@@ -44,7 +44,7 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
     priority: int = 0  # where its jobs or itself wait with others: the highest goes first
     held: Sequence[str] = ()  # of a child: keys of limits whose places the runs above it have
     first_run: str = ""  # of a redrive: the run with which its line of redrives began
-    known_keys: Mapping[str, Sequence[str]] = {}  # of a redrive: see `kernel.keys`
+    known_keys: Mapping[str, Sequence[str]] = {}  # of a redrive: see `kernel.idempotency`
 
 
 class RunQueued(_Event, frozen=True, tag="run.queued"):
@@ -228,7 +228,7 @@ class WorkKeyed(_Event, frozen=True, tag="work.keyed"):
 
     work: str  # the job or the loop
     key: str
-    given: str  # what it is given, as a hash: see `kernel.keys`
+    given: str  # what it is given, as a hash: see `kernel.idempotency`
 
 
 class JobStarted(_Event, frozen=True, tag="job.started"):

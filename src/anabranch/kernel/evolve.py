@@ -120,9 +120,9 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
     if event.first_run:
         state.first_run = event.first_run
         state.known_keys = {given: list(keys) for given, keys in event.known_keys.items()}
-        state.provenance = Provenance()
     if event.reuse:
         state.reuse = {key: list(answers) for key, answers in event.reuse.items()}
+    if event.first_run or event.reuse:
         state.provenance = Provenance()
     state.priority = event.priority
     state.held_above = tuple(event.held)

@@ -21,7 +21,7 @@ import msgspec
 from anabranch.errors import Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.keys import key_work
+from anabranch.kernel.idempotency import key_work
 from anabranch.kernel.reuse import SETTLED, judgement_of, reuse_key, takes_over
 from anabranch.kernel.state import Job, Token
 from anabranch.kernel.tracker import TaskRun, loop_id

@@ -15,8 +15,8 @@ import msgspec
 from anabranch.errors import ExpressionError, InputError, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.idempotency import key_work
 from anabranch.kernel.jobs import CUT_SLOT, beyond_window, cancel, find_reusable, job_id, jobs_of
-from anabranch.kernel.keys import key_work
 from anabranch.kernel.reducers import check_fold, preview
 from anabranch.kernel.reuse import LOOP
 from anabranch.kernel.routing import names_for

@@ -18,8 +18,8 @@ import msgspec
 
 from anabranch.kernel import events as e
 from anabranch.kernel.evolve import evolve, mark_with
+from anabranch.kernel.idempotency import given_to, idempotency_key
 from anabranch.kernel.jobs import PLAIN_SLOT, token_of
-from anabranch.kernel.keys import given_to, idempotency_key
 from anabranch.kernel.loop_writes import LoopWrites
 from anabranch.kernel.provenance import Provenance, writer_of
 from anabranch.kernel.reuse import ADMITTED, LOOP, SETTLED, reuse_key, settled_as
@@ -54,7 +54,7 @@ class Redrive(msgspec.Struct, gc=False):
     reused: list[Fate]
     unreached: list[str]  # steps that may run now and did not in the origin
     first_run: str  # with which the line of redrives begins
-    known_keys: dict[str, list[str]]  # see `kernel.keys`
+    known_keys: dict[str, list[str]]  # see `kernel.idempotency`
 
     @property
     def idle(self) -> bool:

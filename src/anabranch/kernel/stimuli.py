@@ -27,7 +27,7 @@ class Start(_Stimulus, frozen=True, tag="start", kw_only=True):
     #: What succeeded in the origin, by `kernel.reuse` key; taken instead of working again.
     reuse: Mapping[str, list[Answer]] = {}
     first_run: str = ""  # of a redrive: the run with which its line of redrives began
-    known_keys: Mapping[str, Sequence[str]] = {}  # of a redrive: see `kernel.keys`
+    known_keys: Mapping[str, Sequence[str]] = {}  # of a redrive: see `kernel.idempotency`
     returns: str = ""  # of a child: the step whose result it answers with
     trace: str = ""  # the span (W3C `traceparent`) of whoever begins it
     sealed: tuple[str, ...] = ()  # keys of the input in which marks stand for secrets

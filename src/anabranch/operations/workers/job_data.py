@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import DefinitionError, InputError, NotFound, Refused
-from anabranch.kernel.keys import key_of
+from anabranch.kernel.idempotency import key_of
 from anabranch.kernel.state import Job
 from anabranch.operations.definitions.catalog import plain_path
 from anabranch.operations.workers.child_requests import ChildRequest, agreed, beside, has_children

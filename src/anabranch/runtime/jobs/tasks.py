@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from anabranch.kernel.fans import slot_value
+from anabranch.kernel.idempotency import idempotency_key, key_of
 from anabranch.kernel.jobs import JUDGE_SLOT, PLAIN_SLOT, work_of
-from anabranch.kernel.keys import idempotency_key, key_of
 from anabranch.kernel.routing import names_of_run
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.tracker import Shard, Tracker, loop_name
