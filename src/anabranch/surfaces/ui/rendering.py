@@ -20,6 +20,7 @@ from markupsafe import Markup
 from anabranch.kernel.explain import Unfinished
 from anabranch.operations.read.steps.step_view import does
 from anabranch.operations.read.waiting import in_words, is_command, stands
+from anabranch.surfaces.ui.scripts import bundle
 from anabranch.surfaces.ui.views import formatting
 
 CSP = "; ".join(
@@ -111,12 +112,14 @@ def trusted(markup: str) -> Markup:
 @cache
 def _static() -> Mapping[str, bytes]:
     """The files by their plain names: what is not among them is nowhere."""
-    return {file.name: file.read_bytes() for file in STATIC.iterdir() if file.is_file()}
+    found = {file.name: file.read_bytes() for file in STATIC.iterdir() if file.is_file()}
+    modules = {name[:-3]: found.pop(name).decode() for name in list(found) if name.endswith(".js")}
+    return found | {f"{name}.js": text.encode() for name, text in bundle(modules).items()}
 
 
 @cache
 def _version() -> str:
-    """One version for all: modules import each other by plain names."""
+    """One for all of them."""
     return hashlib.sha256(repr(sorted(_static().items())).encode()).hexdigest()[:12]
 
 
