@@ -51,6 +51,8 @@ LOADED = (
     "anabranch.modules.arca.module",
     "anabranch.modules.dator.module",
 )
+#: Where a process that forks is there already: for which one, and the file that leads to it.
+THERE = "ANABRANCH_QUICK_STARTS"
 #: What an interpreter, or a library while it is loaded, reads from the environment.
 READ_AT_THE_START = ("LANG", "LC_", "PYTHON", "SSL_", "OPENSSL_")
 OWN = ("PYTHONPATH",)  # which a fork can still follow
@@ -166,25 +168,27 @@ def _is_plain(bound: Mapping[str, Any]) -> bool:
 
 
 class _Server:
-    """The process that forks, as the tests see it: begun by the first who needs it."""
+    """The process that forks, as the tests see it: begun by the first who needs it, unless the
+    suite has forked it from one that has loaded everything."""
 
     def __init__(self) -> None:
+        whose, _, file = os.environ.get(THERE, "").partition(":")
+        if whose == str(os.getpid()):
+            self._socket = socket.socket(fileno=int(file))
+            return
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd="/",
             )
-        atexit.register(self._close)
+        atexit.register(process.wait)
+        atexit.register(self._socket.close)
 
     def fork(self, request: Mapping[str, Any], files: Sequence[int]) -> None:
         socket.send_fds(self._socket, [json.dumps(request).encode()], list(files))
-
-    def _close(self) -> None:
-        self._socket.close()
-        self._process.wait()
 
 
 _servers: list[_Server] = []

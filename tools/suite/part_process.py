@@ -9,6 +9,7 @@ import gc
 import os
 import pkgutil
 import signal
+import socket
 import sys
 import threading
 import traceback
@@ -23,6 +24,7 @@ from hypothesis.internal.conjecture import providers
 import anabranch
 from tools.suite.parts import Part
 from tools.suite.plugin import PartPlugin
+from tools.suite.process_table import PART, name_part
 
 FIRST = (
     "aiohttp.test_utils",
@@ -35,6 +37,7 @@ FIRST = (
     "platformdirs",
     "cryptography.hazmat.bindings._rust",
 )
+TESTS = Path(__file__).parent.parent.parent / "tests"
 #: These load libraries that begin threads, which a fork would not have.
 NOT_LOADED = ("anabranch.pools.dask", "anabranch.pools.ray", "anabranch.__main__")
 
@@ -81,13 +84,14 @@ def _run(
     try:
         os.setsid()
         _default_signals()
-        os.environ["ANABRANCH_TEST_PART"] = str(number)
+        os.environ[PART] = str(number)
         with open(os.devnull) as nothing, output.open("wb") as file:
             os.dup2(nothing.fileno(), 0)
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        faulthandler.enable()
         channel = os.fdopen(writing, "w")
+        forks = _offer_forks(number, writing) if part.kind != "pure" else None
+        faulthandler.enable()
         words = ["-q", "-p", "no:cacheprovider", f"--basetemp={folder}"]
         # What is loaded already is not written anew for its asserts: those of plugins do not fail.
         words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
@@ -99,11 +103,34 @@ def _run(
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr, channel):
             stream.flush()
+        if forks is not None:
+            os.kill(forks, signal.SIGKILL)
+            os.waitpid(forks, 0)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
     finally:
         os._exit(status)
+
+
+def _offer_forks(number: int, writing: int) -> int:
+    """Fork the process that `tests/quick_starts.py` asks for others from here, where everything is
+    loaded and nothing has begun. Its pid; it ends with this one."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        os.environ["ANABRANCH_QUICK_STARTS"] = f"{os.getpid()}:{ours.detach()}"
+        return pid
+    try:
+        ours.close()
+        os.close(writing)
+        name_part(number)
+        os.chdir("/")
+        sys.path.insert(1, str(TESTS))
+        import_module("quick_starts").serve(theirs.detach())
+    finally:
+        os._exit(0)
 
 
 def _default_signals() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
+PART = "ANABRANCH_TEST_PART"  # the variable by which the processes of a part are known
+NAME = 15  # of prctl(2): a name, which forks inherit; the environment is that of a program's start
+NAMED = "abt part "
 
 
 class Process(NamedTuple):
@@ -21,6 +26,12 @@ class Process(NamedTuple):
     def command(self) -> str:
         return _read(self.pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
 
+    @property
+    def part(self) -> str:
+        """The number of the part that it belongs to, if any."""
+        name = _read(self.pid, "comm").decode(errors="replace").rstrip("\n")
+        return name.removeprefix(NAMED) if name.startswith(NAMED) else self.inherited(PART)
+
     def inherited(self, variable: str) -> str:
         """What the variable of its environment was when it began."""
         wanted = f"{variable}=".encode()
@@ -28,6 +39,12 @@ class Process(NamedTuple):
             if line.startswith(wanted):
                 return line.removeprefix(wanted).decode(errors="replace")
         return ""
+
+
+def name_part(number: int) -> None:
+    """For this process and its forks, which have no environment of their own to tell."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(NAME, f"{NAMED}{number}".encode(), 0, 0, 0)
 
 
 def processes() -> dict[int, Process]:

@@ -27,7 +27,6 @@ SILENCE_SECONDS = HANG_SECONDS + 30  # who says nothing for so long cannot say t
 LOOK_SECONDS = 0.5
 SUBREAPER = 36  # of prctl(2): orphans below this process become its children
 ENDING_SECONDS = 5.0  # for processes that were told to end with their part
-PART = "ANABRANCH_TEST_PART"  # the variable by which the processes of a part are known
 #: Processes that a run keeps for all of its parts write their pids there, a line each.
 KEPT = "kept"
 
@@ -247,7 +246,7 @@ class Runner:
         kept |= below(kept, table)
         ours = [table[pid] for pid in below([os.getpid()], table) - kept]
         mark = str(number)
-        return [one for one in ours if one.state != "Z" and one.inherited(PART) == mark]
+        return [one for one in ours if one.state != "Z" and one.part == mark]
 
     def _kept(self) -> set[int]:
         file = self.folder / KEPT
@@ -260,7 +259,7 @@ class Runner:
         numbers = {str(one.number): one for one in self._by_pid.values()}
         for process in processes().values():
             if process.parent == me and process.pid not in self._by_pid:
-                number = process.inherited(PART)
+                number = process.part
                 if number in numbers:
                     self._orphans[process.pid] = numbers[number]
 
