@@ -8,7 +8,7 @@ from anabranch.store.work_log_ports import LogFilter
 
 from .plain import PlainPage
 from .scenes import drop_connections, shot
-from .support import NASTY, Server, becomes, eventually
+from .support import NASTY, TWO_STEPS, Server, becomes, eventually
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: prints}\n"
 
@@ -113,6 +113,21 @@ def test_what_work_prints_is_text_and_nothing_else(page: Any, server: Server) ->
     becomes(page, f"{TEXTS}.includes('the end')")
     assert page.evaluate("window.hacked") is None
     server.steps.open("logs3")
+
+
+def test_lines_of_a_step_that_is_over_may_still_come_while_its_run_goes_on(
+    plain: PlainPage, server: Server
+) -> None:
+    server.steps.open("over")
+    run = server.start(TWO_STEPS, {"first": "over", "second": "goes on"})
+    plain.goto(f"/runs/{run}/steps/dig")
+    plain.locator("main", has_text="It printed nothing.").wait_for()
+    assert plain.locator(".log-lines[data-follow]").count() == 1
+    server.steps.open("goes on")
+    server.wait(run)
+    plain.reload()
+    assert plain.locator(".log-lines").count() == 1
+    assert plain.locator(".log-lines[data-follow]").count() == 0
 
 
 def test_a_wrong_question_is_a_page_that_says_so(plain: PlainPage, server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import urlencode
 
@@ -61,6 +62,7 @@ async def page(request: web.Request) -> web.StreamResponse:
     def read(by: ReadHandle) -> LogLines:
         return open_log(by.read, head.run, wanted).newest(LINES, int(before) if before else None)
 
+    await _flushed(ui, head)
     found = await ui.look(read)
     fields = _fields(wanted)
     live = not head.finished and not before
@@ -85,7 +87,9 @@ STEP_LINES = 200  # on the page of a step
 
 
 async def of_step(ui: Ui, head: Head, step: str, token: int) -> dict[str, Any]:
-    """The newest lines of one run of a step, and where to find more and those to come."""
+    """The newest lines of one run of a step, and where to find more and those to come: some may be
+    written after the step has ended."""
+    await _flushed(ui, head)
     wanted = LogQuery(step=step, token=token)
     found = await ui.look(lambda by: open_log(by.read, head.run, wanted).newest(STEP_LINES))
     path, fields = run_path(head.run, "logs"), _fields(wanted)
@@ -95,6 +99,12 @@ async def of_step(ui: Ui, head: Head, step: str, token: int) -> dict[str, Any]:
         "all": _address(path, fields),
         "follows": _address(f"/live{path}", {**fields, "after": found.last}),
     }
+
+
+async def _flushed(ui: Ui, head: Head) -> None:
+    """A page of a run that is over is not told of lines that are written after it was rendered."""
+    if head.finished:
+        await asyncio.to_thread(ui.parts.engine.logs.flush)
 
 
 def _fields(wanted: LogQuery) -> dict[str, Any]:
