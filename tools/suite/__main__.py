@@ -135,8 +135,9 @@ def _arguments() -> argparse.Namespace:
         "--patient", action="store_true", help="let a test take as long as it takes"
     )
     parser.add_argument("--times", action="store_true", help="print what the files took")
-    parser.add_argument("--processes", type=int, default=2 * (os.cpu_count() or 1), metavar="N",
-                        help="how many run side by side (default: two a core)")  # fmt: skip
+    most = 5 * (os.cpu_count() or 1) // 2
+    parser.add_argument("--processes", type=int, default=most, metavar="N",
+                        help="how many run side by side (default: five for two cores)")  # fmt: skip
     return parser.parse_args()
 
 
