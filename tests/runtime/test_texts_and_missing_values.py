@@ -41,7 +41,7 @@ def test_a_missing_value_fails_the_step_and_is_named(tool: str) -> None:
     assert ended.status == "failed"
     assert ended.problem is not None
     assert "'gone' is undefined" in ended.problem["message"]
-    assert "default(…)" in ended.problem["message"]
+    assert "default('')" in ended.problem["message"]
 
 
 def test_a_missing_value_in_the_args_of_an_arc_is_named() -> None:
@@ -79,3 +79,45 @@ workflow:
     for store in (":memory:", str(tmp_path / "s.db")):
         ended = anabranch.run(HEAD + body, {"n": large}, store=store)
         assert ended.result == [large**2, large**2 + 1, f"n={large**2}"]
+
+
+EMPTY = "executor: {spec: {undefined: empty}}\n"
+
+
+@pytest.mark.parametrize(
+    ("tool", "result"),
+    [
+        ("{kind: noop, result: '{{ workload.gone }}'}", ""),
+        ("{kind: noop, result: {a: ['Hello {{ gone }}']}}", {"a": ["Hello "]}),
+        ("{kind: noop, result: '{{ [gone, dict(a=ctx.gone)] }}'}", ["", {"a": ""}]),
+        ("{kind: noop, result: '{{ gone | upper }}{{ gone.a.b }}'}", ""),
+        ("{kind: noop, result: {a: '{{ 1 if gone }}'}}", {"a": None}),
+        ("{kind: noop, result: '{{ gone | default(3) }}'}", 3),
+        ("{kind: python, args: {x: '{{ ctx.gone }}'}, code: 'result = [x]'}", [""]),
+        ("{kind: noop, result: '{{ ctx.x }}', set_ctx: {x: '{{ ctx.gone }}'}}", ""),
+    ],
+)
+def test_a_playbook_may_take_what_is_missing_as_empty(tool: str, result: Any) -> None:
+    ended = run(f"{EMPTY}workflow:\n  - step: a\n    tool: {tool}\n")
+    assert (ended.status, ended.result) == ("completed", result)
+
+
+def test_items_arcs_and_pipelines_take_it_as_empty_too() -> None:
+    ended = run(
+        f"{EMPTY}workflow:\n"
+        "  - step: each\n    loop: {in: [1, 2], iterator: n}\n"
+        "    tool:\n"
+        "      - one: {kind: noop, result: '{{ iter.n }}{{ iter.gone }}'}\n"
+        "      - two: {kind: noop, result: '{{ _prev }}/{{ gone }}'}\n"
+        "    next: {arcs: [{step: end, args: {x: '{{ ctx.gone }}'}}]}\n"
+        '  - step: end\n    tool: {kind: noop, result: "[{{ args.x }}] {{ each }}"}\n'
+    )
+    assert ended.status == "completed"
+    assert "1/" in str(ended.result)
+
+
+def test_what_cannot_be_computed_without_a_value_still_fails() -> None:
+    ended = run(
+        f"{EMPTY}workflow:\n  - step: a\n    tool: {{kind: noop, result: '{{{{ gone + 1 }}}}'}}\n"
+    )
+    assert ended.status == "failed"

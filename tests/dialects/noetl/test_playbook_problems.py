@@ -21,6 +21,9 @@ VAULT = "name: k, kind: secret_manager, provider: vault"
 KEY = "{name: k, kind: env, variable: V}"
 GUARDED_ROUND = "- {step: a, next: {arcs: [{step: a, when: ctx.x}]}}"
 
+#: Templates read the workload by the name of the first task.
+LABELLED = '{name: b, kind: noop}, {name: c, kind: noop, result: "{{ b }}"}'
+
 #: (code, the playbook below its head of three lines, line, column, words of the problem)
 IN_A_PLAYBOOK = [
     ("no-steps", "workflow: []\n", 4, 11, "no steps"),
@@ -47,6 +50,11 @@ IN_A_PLAYBOOK = [
     ("ignored-key", "executor: {requires: {tools: [x]}}\n" + steps(A), 4, 12, "`requires`"),
     ("hidden-name", steps(f"- {{step: event, {NOOP}}}"), 5, 4, "a meaning of its own"),
     ("hidden-name", "workload: {a: 1}\n" + steps(A), 6, 4, "a workload key"),
+    (
+        "hidden-name",
+        "workload: {b: 1}\n" + steps(f"- {{step: a, tool: [{LABELLED}]}}"),
+        *(6, 20, "the task 'b' has"),
+    ),
     ("old-spelling", steps(f"- {{step: a, when: ctx.b, {NOOP}}}"), 5, 13, "`when`"),
     ("missing-key", "keychain: [{name: k}]\n" + steps(A), 4, 12, "has no `kind`"),
     ("missing-key", "keychain: [{name: k, kind: bearer}]\n" + steps(A), 4, 12, "no `token`"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -125,6 +126,8 @@ IN_A_STEP = [
     ("unknown-step", NOOP + "\nnext: {arcs: [{step: t}]}", 7, 24, "'t', which does not exist"),
     ("unknown-kind", "tool: {kind: pyton, code: x}", 6, 16, "there is no task kind 'pyton'"),
     ("unknown-name", 'tool: {kind: noop, result: "{{ worklod.x }}"}', 6, 30, "'worklod'"),
+    ("unknown-name", 'tool: {kind: noop, result: "{{ fetch.count }}"}', 6, 30, "'fetch'"),
+    ("unknown-name", 'tool: {kind: noop, result: "{{ steps.fetch }}"}', 6, 30, "no step 'fetch'"),
     ("dead-rule", f"spec: {{policy: {{admit: {{{TWO_RULES}}}}}}}\n{NOOP}", 6, 58, "after `else`"),
     ("bad-template", 'tool: {kind: decision, ask: "{{ a "}', 6, 31, "unexpected end"),
     ("conflicting-keys", NOOP + "\nset_iter: 5\nset: {iter.x: 1}", 8, 9, "'iter.x'"),
@@ -187,3 +190,17 @@ def test_everything_wrong_is_reported_at_once() -> None:
         (8, 49, "unknown-key"),
         (9, 9, "duplicate-step"),
     ]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ fetch.count | default('') }}",
+        "{{ fetch or 1 }}",
+        "{% if fetch is defined %}yes{% endif %}",
+        "{{ input_only | default(none) }}",
+        "{{ steps.fetch | default('') }}",
+    ],
+)
+def test_a_name_that_may_be_missing_is_no_problem(template: str) -> None:
+    assert problems_of(f"tool: {{kind: noop, result: {json.dumps(template)}}}") == ()

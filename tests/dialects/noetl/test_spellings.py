@@ -84,11 +84,11 @@ def test_every_older_spelling_is_named_at_its_place() -> None:
 @pytest.mark.parametrize(
     ("rule", "do"),
     [
-        ("{when: a, do: fail}", "fail"),
+        ("{when: ctx.a, do: fail}", "fail"),
         ("{do: fail}", "fail"),
         ("{else: {do: break}}", "break"),
-        ("{expr: a, then: {do: continue}}", "continue"),
-        ("{when: a, then: {do: jump, target: s_task}}", "jump"),
+        ("{expr: ctx.a, then: {do: continue}}", "continue"),
+        ("{when: ctx.a, then: {do: jump, target: s_task}}", "jump"),
     ],
 )
 def test_rules_of_every_shape(rule: str, do: str) -> None:

@@ -166,7 +166,7 @@ def test_the_false_texts() -> None:
 def test_a_missing_value_is_an_error_that_says_how_to_allow_for_it(
     template: str, name: str
 ) -> None:
-    with pytest.raises(ExpressionError, match=rf"'{name}' is undefined.*`\| default\(…\)`"):
+    with pytest.raises(ExpressionError, match=rf"'{name}' is undefined.*`\| default\(''\)`"):
         value(template)
     with pytest.raises(ExpressionError, match=rf"'{name}' is undefined"):
         Jinja().rendered(template).evaluate(NAMES)

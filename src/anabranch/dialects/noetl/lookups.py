@@ -98,8 +98,13 @@ class Lookups:
     """Warns of what is not there."""
 
     def __init__(
-        self, workload: Iterable[str], shapes: Mapping[str, Shape], hidden: Iterable[str]
+        self,
+        steps: Collection[str],
+        workload: Iterable[str],
+        shapes: Mapping[str, Shape],
+        hidden: Iterable[str],
     ) -> None:
+        self._steps = steps
         self._workload = list(workload)
         self._shapes = shapes
         self._hidden = set(hidden)  # names that mean something else than the step of that name
@@ -110,6 +115,7 @@ class Lookups:
                 self._function(one, at, findings)
             elif not one.allowed_missing:
                 self._input(one, at, findings)
+                self._step(one, at, findings)
                 self._field(one, at, findings)
 
     def _function(self, one: TemplateLookup, at: Position, findings: Findings) -> None:
@@ -126,6 +132,13 @@ class Lookups:
         if hint := closest(str(one.path[1]), self._workload):  # any other may be given as input
             message = f"the workload has no key {one.path[1]!r}"
             findings.warn(at, "unknown-input", message, hint)
+
+    def _step(self, one: TemplateLookup, at: Position, findings: Findings) -> None:
+        if one.root != "steps" or len(one.path) < 2 or one.path[1] in self._steps:
+            return
+        message = f"there is no step {one.path[1]!r}"
+        hint = closest(str(one.path[1]), self._steps) or "name a step of the workflow"
+        findings.warn(at, "unknown-name", message, hint)
 
     def _field(self, one: TemplateLookup, at: Position, findings: Findings) -> None:
         path = one.path[1:] if one.root == "steps" else one.path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ from anabranch.literals import PRIORITY_MAX
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import CredentialName, Net, RunPolicy, Step
 from anabranch.net.problems import Problem, closest, did_you_mean
-from anabranch.net.program import Iteration, Program
+from anabranch.net.program import Iteration, Program, TaskSpec
 
 OnFailure = Literal["fail", "handled", "partial", "stop"]
 ON_FAILURE: tuple[OnFailure, ...] = ("fail", "handled", "partial", "stop")
@@ -51,6 +51,11 @@ ITERATION = ("item", "loop_id", "shard_id", "iter_index", "iter_key", "index")
 PROFILES = ("local", "distributed", "auto")
 EXECUTOR_KINDS = ("local", "distributed", "hybrid")
 FINAL_FAILURE: tuple[Literal["fail", "partial"], ...] = ("fail", "partial")
+UNDEFINED: tuple[Literal["fail", "empty"], ...] = ("fail", "empty")
+DECLARE = (
+    "declare it in `workload` if runs are given it; where it may be missing, "
+    "write `| default('')` after it"
+)
 
 
 class Playbook:
@@ -68,11 +73,13 @@ class Playbook:
         root = self._root
         self._check_version()
         name, description, labels = self._metadata()
+        executor = root.section("executor")
+        spec = None if executor is None else self._executor(executor)
+        if spec is not None and spec.choice("undefined", UNDEFINED, "fail") == "empty":
+            self._templates.be_lenient()
         workload, computed = self._workload()
         keychain = self._keychain()
         nodes = self._step_nodes()
-        executor = root.section("executor")
-        spec = None if executor is None else self._executor(executor)
         defaults = self._defaults(spec)
         steps = self._steps(nodes, defaults, keychain)
         on_failure = "fail" if spec is None else spec.choice("on_failure", ON_FAILURE, "fail")
@@ -364,15 +371,30 @@ class Playbook:
                 message = f"the step {name!r} has the same name as {what}"
                 hint = f"read its result as `steps.{name}`, or rename it"
                 self.findings.warn(step.position, "hidden-name", message, hint)
+        readings = [one for one, _ in self._templates.readings]
+        self._check_labels(steps, workload, {one.root for one in readings})
         known = known_names(steps, workload) | handed
+        needed = dict.fromkeys(
+            (one.root for one in readings if not (one.allowed_missing or one.called)), DECLARE
+        )
         for name, at in dict.fromkeys(self._templates.names):
             if name == "env":
                 message = "`env` can be read in the keychain only, and is empty here"
                 hint = "add a keychain entry of kind `env`, or give the value as input"
                 self.findings.warn(at, "unknown-name", message, hint)
-            elif name not in known and (hint := closest(name, known)):
+            elif name not in known and (hint := closest(name, known) or needed.get(name, "")):
                 message = f"nothing in the playbook is called {name!r}"
                 self.findings.warn(at, "unknown-name", message, hint)
+
+    def _check_labels(
+        self, steps: Mapping[str, Step], workload: Mapping[str, Any], read: set[str]
+    ) -> None:
+        for step in steps.values():
+            for task in tasks_of(step):
+                if task.label in workload and task.label in read and task.position is not None:
+                    message = f"the task {task.label!r} has the same name as a workload key"
+                    hint = "templates read the workload by it; give the task another name"
+                    self.findings.warn(task.position, "hidden-name", message, hint)
 
     def _check_lookups(
         self,
@@ -386,7 +408,7 @@ class Playbook:
             return
         shapes = {name: shape for name, node in nodes.items() if (shape := shape_of(node))}
         hidden = known_names(steps, workload, among_steps=False) | handed
-        Lookups(workload, shapes, hidden).check(self._templates.readings, self.findings)
+        Lookups(steps, workload, shapes, hidden).check(self._templates.readings, self.findings)
 
     def _argument_names(self) -> set[str]:
         """Keys under any `args` of an arc: they are bare names in the step the arc leads to.
@@ -439,8 +461,7 @@ def known_names(
         program = None if step.work is None else step.work.program
         if isinstance(program, Iteration):
             known.add(program.iterator)
-            program = program.program
-        for task in program.every_task() if isinstance(program, Program) else ():
+        for task in tasks_of(step):
             known.add(task.label)
             if task.loop is not None:
                 known.add(task.loop.iterator)
@@ -448,3 +469,11 @@ def known_names(
             for rule in task.rules:
                 known |= {write.key for write in (*rule.set_ctx, *rule.set_iter)}
     return known
+
+
+def tasks_of(step: Step) -> Iterator[TaskSpec]:
+    program = None if step.work is None else step.work.program
+    if isinstance(program, Iteration):
+        program = program.program
+    if isinstance(program, Program):
+        yield from program.every_task()

@@ -47,6 +47,7 @@ class TemplateCompiler:
         self._document = document
         self._findings = findings
         self._language = Jinja(view)
+        self._lenient = False
         #: Every top-level name a template looks up, with the place of the template.
         self.names: list[tuple[str, Position]] = []
         #: Everything that templates look up, with its place.
@@ -57,11 +58,16 @@ class TemplateCompiler:
         self.extras: list[ExtraNeed] = []  # packages that only some definitions need
         self._also: frozenset[str] = frozenset()
 
+    def be_lenient(self) -> None:
+        """What is undefined is empty text, as it is where playbooks come from."""
+        self._lenient = True
+        self._language = Jinja(view, lenient=True)
+
     def viewed(self, names: View, also: Collection[str] = ()) -> TemplateCompiler:
         """The same with other names in sight, some of them there only; what is found about the
         rest stays together."""
         other = copy(self)
-        other._language = Jinja(names)
+        other._language = Jinja(names, lenient=self._lenient)
         other._also = frozenset(also)
         return other
 

@@ -15,7 +15,8 @@ back then.
 
 An undefined name is false, and whatever is looked up in it is undefined again. It is an error to
 compute with one, and one that would leave the template, as a value or as part of a text, is an
-error as well: `default` says what to take then. In conditions it is false, or empty text.
+error as well: `default` says what to take then. In conditions it is false, or empty text; so it is
+everywhere in a lenient language.
 
     language = Jinja(view)
     language.value("{{ ctx.total * 2 }}").evaluate(names)      # 84
@@ -116,12 +117,13 @@ def _no_constant(word: str) -> Any:
 
 
 class _Templated:
-    __slots__ = ("_program", "_view", "text")
+    __slots__ = ("_lenient", "_program", "_view", "text")
 
-    def __init__(self, program: Template, view: View) -> None:
+    def __init__(self, program: Template, view: View, *, lenient: bool) -> None:
         self.text = program.text
         self._program = program
         self._view = view
+        self._lenient = lenient
 
     @property
     def names(self) -> frozenset[str]:
@@ -137,9 +139,9 @@ class _Templated:
         """Everything it looks up, as far as its text says."""
         return self._program.readings
 
-    def _run(self, names: Mapping[str, Any], *, lenient: bool = False) -> Any:
+    def _run(self, names: Mapping[str, Any]) -> Any:
         try:
-            return self._program.run(self._view(names), lenient=lenient)
+            return self._program.run(self._view(names), lenient=self._lenient)
         except ExpressionError:
             raise
         except Exception as error:
@@ -202,9 +204,11 @@ class ValueTemplate(_Templated):
 
         meter = self._program.sandbox.meter
         try:
-            if isinstance(value, Undefined):
+            if isinstance(value, Undefined) and not self._lenient:
                 return require_defined(value)
-            return meter.copied(value) if self._program.lookup else meter.plain(value)
+            if self._program.lookup and not isinstance(value, Undefined):
+                return meter.copied(value)
+            return meter.plain(value, lenient=self._lenient)
         except (TooMuch, UndefinedError, ValueError, TypeError, RecursionError) as error:
             raise ExpressionError(f"{quoted(self.text)}: {_reason(error)}") from None
 
@@ -225,7 +229,7 @@ class ConditionTemplate(_Templated):
     __slots__ = ()
 
     def evaluate(self, names: Mapping[str, Any]) -> bool:
-        value = self._run(names, lenient=True)
+        value = self._run(names)
         if value is True or value is False:
             return value
         return truth(value.text if type(value) is Rendered else value)
@@ -401,25 +405,34 @@ def _as_given(names: Mapping[str, Any]) -> Mapping[str, Any]:
 class Jinja:
     """The language with one view of the names. Compiling the same text again costs nothing."""
 
-    def __init__(self, view: View = _as_given, limits: TemplateLimits | None = None) -> None:
+    def __init__(
+        self,
+        view: View = _as_given,
+        limits: TemplateLimits | None = None,
+        *,
+        lenient: bool = False,
+    ) -> None:
         self._view = view
         self._limits = limits or TemplateLimits()
+        self._lenient = lenient
 
     def value(self, text: str) -> Expression:
         if not has_template(text):
             return Constant(text)
-        return ValueTemplate(program(text, "value", self._limits), self._view)
+        made = program(text, "value", self._limits)
+        return ValueTemplate(made, self._view, lenient=self._lenient)
 
     def rendered(self, text: str) -> Expression:
         if not has_template(text):
             return Constant(text)
-        return TextTemplate(program(text, "text", self._limits), self._view)
+        made = program(text, "text", self._limits)
+        return TextTemplate(made, self._view, lenient=self._lenient)
 
     def condition(self, source: bool | str) -> Expression:
         if isinstance(source, bool):
             return Constant(source)
         mode: Mode = "value" if has_template(source) else "bare"
-        return ConditionTemplate(program(source, mode, self._limits), self._view)
+        return ConditionTemplate(program(source, mode, self._limits), self._view, lenient=True)
 
     def tree(self, value: Any) -> Expression:
         """Any JSON-like value; each text in it (not the keys) may be a template."""

@@ -145,9 +145,9 @@ class Meter:
 
     # -- values leaving the template ---------------------------------------------------------
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: Any, *, lenient: bool = False) -> Any:
         """The value as JSON-like data: no views, tuples, iterators or undefined inside."""
-        return _Copy(self.limits).of(value, 0)
+        return _Copy(self.limits, lenient=lenient).of(value, 0)
 
     def measured(self, value: Any) -> tuple[Any, int]:
         """The same, with how many characters and elements (8 each) it has."""
@@ -163,7 +163,10 @@ class Meter:
 class _Copy:
     """Copies a value into plain data, counting as it goes so that shared parts cannot explode."""
 
-    def __init__(self, limits: TemplateLimits, characters: int | None = None) -> None:
+    def __init__(
+        self, limits: TemplateLimits, characters: int | None = None, *, lenient: bool = False
+    ) -> None:
+        self._lenient = lenient
         self._items_left = limits.items_max
         self._characters_left = 4 * limits.text_max if characters is None else characters
         self._characters = self._characters_left
@@ -202,6 +205,8 @@ class _Copy:
         if depth > DEPTH_MAX:
             raise ValueError(f"the value is nested more than {DEPTH_MAX} deep")
         if isinstance(value, Undefined):
+            if self._lenient and _is_missing(value):
+                return ""
             require_defined(value)
             return None
         if isinstance(value, Mapping):
@@ -213,12 +218,17 @@ class _Copy:
 
 
 def require_defined(value: Undefined) -> None:
-    """Refuse a value that is missing. `{{ a if b }}` misses nothing: it says when it is empty."""
-    name, hint = value._undefined_name, value._undefined_hint
-    if name is None and hint is None:
+    """Refuse a value that is missing."""
+    if not _is_missing(value):
         return
+    name, hint = value._undefined_name, value._undefined_hint
     said = hint.rstrip(".") if hint else f"{name!r} is undefined"
-    raise UndefinedError(f"{said}; where it may be missing, write `| default(…)` after it")
+    raise UndefinedError(f"{said}; where it may be missing, write `| default('')` after it")
+
+
+def _is_missing(value: Undefined) -> bool:
+    """`{{ a if b }}` misses nothing: it says when it is empty."""
+    return value._undefined_name is not None or value._undefined_hint is not None
 
 
 def _key(key: Any) -> str:

@@ -14,6 +14,7 @@ from anabranch.dialects.noetl.playbook import (
     ON_FAILURE,
     PROFILES,
     ROOT,
+    UNDEFINED,
 )
 from anabranch.dialects.noetl.schema import loops, results, steps, tasks
 from anabranch.dialects.noetl.steps import JOINS
@@ -200,6 +201,7 @@ def _spec(docs: Docs) -> Schema:
         "fail_fast": flag(),
         "held": choice(HELD),
         "final_failure": choice(FINAL_FAILURE),
+        "undefined": choice(UNDEFINED),
         "deadline": duration(),
         "join": choice(JOINS),
         "policy": policy,
