@@ -86,7 +86,7 @@ def boundary_event(
         "outcome": outcome,
         "step": token.step,
         "result": answer.result if answer is not None else None,
-        "error": msgspec.to_builtins(fault) if fault is not None else None,
+        "error": msgspec.structs.asdict(fault) if fault is not None else None,
         "at": at,
     }
     if token.fanin is not None:
