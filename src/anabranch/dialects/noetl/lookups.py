@@ -13,6 +13,7 @@ from typing import Any
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
+from anabranch.dialects.noetl.error_kinds import ERROR_KINDS
 from anabranch.dialects.noetl.tasks.code_reads import HOLDERS
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.jinja.template import TemplateLookup
@@ -111,6 +112,7 @@ class Lookups:
 
     def check(self, readings: Readings, findings: Findings) -> None:
         for one, at in dict.fromkeys(readings):
+            _check_error_kinds(one, at, findings)
             if one.called:
                 self._function(one, at, findings)
             elif not one.allowed_missing:
@@ -163,3 +165,13 @@ class Lookups:
 
 def is_literal(node: Node | None) -> bool:
     return isinstance(node, Scalar) and isinstance(node.value, str) and not has_template(node.value)
+
+
+def _check_error_kinds(one: TemplateLookup, at: Position, findings: Findings) -> None:
+    if one.path[-2:] != ("error", "kind"):
+        return
+    for text in one.compared:
+        hint = "" if text in ERROR_KINDS else closest(text, ERROR_KINDS)
+        if hint:  # others may be those of a registered callable
+            message = f"no error has the kind {text!r}"
+            findings.warn(at, "unknown-error-kind", message, hint)
