@@ -121,3 +121,19 @@ def test_what_cannot_be_computed_without_a_value_still_fails() -> None:
         f"{EMPTY}workflow:\n  - step: a\n    tool: {{kind: noop, result: '{{{{ gone + 1 }}}}'}}\n"
     )
     assert ended.status == "failed"
+
+
+def test_lists_and_mappings_in_a_command_are_json() -> None:
+    ended = run(
+        "workload: {order: {id: 1, of: [{a: é, ok: true, none: null}]}, list: [1, two]}\n"
+        "workflow:\n  - step: a\n    tool:\n      kind: shell\n"
+        "      command: |\n"
+        "        cat <<'END'\n"
+        "        {{ workload.order }}\n"
+        "        {{ order.of[0] }}{{ list }} {{ [list[0], 'x'] }}\n"
+        "        END\n"
+        "        echo {{ order | sh }}\n"
+    )
+    whole = '{"id": 1, "of": [{"a": "é", "ok": true, "none": null}]}'
+    inner = '{"a": "é", "ok": true, "none": null}[1, "two"] [1, "x"]'
+    assert ended.result["stdout"].splitlines() == [whole, inner, whole]

@@ -50,7 +50,7 @@ VALUES: tuple[Any, ...] = (
         "x" * 50,
     ),
 )
-MODES: tuple[Mode, ...] = ("value", "text", "bare")
+MODES: tuple[Mode, ...] = ("value", "text", "command", "bare")
 
 
 def outcome(template: Template, names: Mapping[str, Any], kind: type, lenient: bool) -> Any:
@@ -76,6 +76,7 @@ def compare(text: str, mode: Mode, worlds: list[dict[str, Any]]) -> PlainTemplat
     kinds: dict[Mode, list[type]] = {
         "value": [ValueTemplate, ConditionTemplate],
         "text": [TextTemplate],
+        "command": [TextTemplate],
         "bare": [ConditionTemplate],
     }
     for names in worlds:
@@ -101,7 +102,7 @@ def test_a_plain_template_says_what_jinja_says(seed: int) -> None:
         for _ in range(chance.randint(1, 3)):
             blank = chance.choice(("", " ", "\t "))
             text += "{{" + blank + chance.choice(PATHS) + blank + "}}" + chance.choice(AROUND)
-        for mode in ("value", "text"):
+        for mode in ("value", "text", "command"):
             plain += compare(text, mode, some_names(chance)) is not None
         plain += compare(chance.choice(PATHS), "bare", some_names(chance)) is not None
     assert plain > 20  # or the test compares nothing
@@ -120,7 +121,7 @@ def test_what_looks_plain_to_us_looks_the_same_to_jinja(seed: int) -> None:
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
 def test_every_kind_of_value_leaves_a_lookup_as_by_jinja(value: Any) -> None:
     for text in ("{{ a }}", "{{ a.b }}", "[{{ a }}]", "{{ a }} and {{ a.b }}"):
-        for mode in ("value", "text"):
+        for mode in ("value", "text", "command"):
             assert compare(text, mode, [{"a": value}, {"a": {"b": value}}]) is not None
 
 

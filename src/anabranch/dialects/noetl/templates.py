@@ -98,6 +98,10 @@ class TemplateCompiler:
         """A template that gives text, whatever it looks like: a command, a URL."""
         return self._compiled(node, lambda: self._language.rendered(str(node.value)))
 
+    def command(self, node: Scalar) -> Expression:
+        """The same for a shell, where a mapping is JSON."""
+        return self._compiled(node, lambda: self._language.command(str(node.value)))
+
     def code(self, node: Scalar) -> Expression:
         """Source code is templated only if it is a template: braces have other uses there."""
         text = str(node.value)

@@ -428,6 +428,13 @@ class Jinja:
         made = program(text, "text", self._limits)
         return TextTemplate(made, self._view, lenient=self._lenient)
 
+    def command(self, text: str) -> Expression:
+        """Text for a program: lists and mappings in it are JSON, and not as Python writes them."""
+        if not has_template(text):
+            return Constant(text)
+        made = program(text, "command", self._limits)
+        return TextTemplate(made, self._view, lenient=self._lenient)
+
     def condition(self, source: bool | str) -> Expression:
         if isinstance(source, bool):
             return Constant(source)

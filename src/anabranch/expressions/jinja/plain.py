@@ -55,7 +55,7 @@ class PlainTemplate(Template):
         paths = [part for part in parts if isinstance(part, tuple)]
         around = "".join(part for part in parts if isinstance(part, str))
         alone = len(paths) == 1 and not around.strip()
-        self.native = self.lookup = alone and mode != "text"
+        self.native = self.lookup = alone and mode not in ("text", "command")
         self.coerces = True
         self._root, *self._keys = paths[0]
         self.names = frozenset(path[0] for path in paths)

@@ -60,6 +60,8 @@ class CompiledTemplate(Template):
         scope = EvaluationScope(self._sandbox, names)
         if lenient:
             scope.lenient = True
+        if self._mode == "command":
+            scope.writes_json = True
         if self.native:
             for _ in root(scope):
                 pass

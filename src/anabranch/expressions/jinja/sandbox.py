@@ -8,6 +8,7 @@ in the tables below.
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Callable, Mapping
 from itertools import islice
@@ -82,6 +83,7 @@ class EvaluationScope(Context, Spending):
     exported_vars = _NoExports()  # type: ignore[assignment]
     turns = 0
     lenient = False  # undefined values are empty text: in conditions
+    writes_json = False  # lists and mappings inside text: in commands
     wrote_data = False  # the text that came out last was a value, not the author's own words
 
     def __init__(self, sandbox: Sandbox, names: Mapping[str, Any]) -> None:
@@ -221,6 +223,10 @@ def _written(scope: EvaluationScope, value: Any) -> str:
             require_defined(value)
         return ""
     scope.wrote_data = isinstance(value, str)
+    if scope.writes_json and isinstance(value, (Mapping, list, tuple)):
+        plain, cost = scope.environment.meter.measured(value)  # type: ignore[attr-defined]
+        scope.charge(cost)
+        return json.dumps(plain, ensure_ascii=False)
     text: str = scope.environment.meter.text(value)  # type: ignore[attr-defined]
     return text
 

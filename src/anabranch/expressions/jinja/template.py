@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 #: `value`: text whose one expression gives its own value. `text`: always rendered. `bare`: an
 #: expression without braces.
-Mode = Literal["value", "text", "bare"]
+#: A `command` is a text in which lists and mappings are written as JSON.
+Mode = Literal["value", "text", "command", "bare"]
 
 #: Looked up in a mapping these are what it can do, not what it holds.
 METHODS = frozenset(name for name in dir(dict) if not name.startswith("_"))

@@ -231,9 +231,9 @@ class TaskInputs:
         if canonical == "code" or name.endswith("_b64"):
             return self._code(name, node, canonical)
         if canonical in TEXT_LISTS and isinstance(node, Items):
-            return [self._text(name, each) for each in node]
+            return [self._text(kind, name, each) for each in node]
         if canonical in TEXTS or canonical in TEXT_LISTS:
-            return self._text(name, node)
+            return self._text(kind, name, node)
         return self._templates.structure(node)
 
     def _script(self, node: Fields) -> Any:
@@ -247,9 +247,10 @@ class TaskInputs:
         rest = {name: self._templates.structure(each) for name, each in _without(source, "auth")}
         return {**whole, "source": {**rest, "auth": credential}}
 
-    def _text(self, name: str, node: Node) -> Any:
+    def _text(self, kind: str, name: str, node: Node) -> Any:
         if isinstance(node, Scalar) and isinstance(node.value, str):
-            return self._templates.text(node)
+            templates = self._templates
+            return templates.command(node) if kind == "shell" else templates.text(node)
         self._findings.wrong_type(node, f"`{name}` of {self._task.what}", "text")
         return ""
 
