@@ -250,6 +250,25 @@ def test_leases_outlive_the_engine_and_late_workers_get_a_moment_to_report(tmp_p
     run(scenario())
 
 
+def test_a_try_whose_worker_was_lost_counts_for_its_items() -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            name = await server.start(LOOP, items=[1, 2, 3])
+            await server.claim(lease_seconds=1, worker="gone")
+            (task,) = (await server.claim(wait_seconds=30, worker="other"))["tasks"]
+            read = server.parts.verbs.read
+            for wanted in (None, "running"):
+                seen = read.items(name, "each", state=wanted).items
+                assert [(one.state, one.attempts) for one in seen] == [("running", 2)] * 3
+            report = {"shard": {"succeeded": 3, "shared": {"total": 6}}, "result": [2, 4, 6]}
+            await server.good(task, "report", report)
+            await server.parts.verbs.wait(name)
+            ended = read.items(name, "each").items
+            assert [(one.state, one.attempts) for one in ended] == [("succeeded", 2)] * 3
+
+    run(scenario())
+
+
 def test_a_shard_goes_out_and_its_report_must_speak_of_its_items() -> None:
     async def scenario() -> None:
         async with serving() as server:

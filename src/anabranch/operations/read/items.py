@@ -144,7 +144,7 @@ def _unfinished(state: State, tracker: Tracker | None, wanted: ItemFilter) -> li
     out = dict(_out(state, tracker))
     if wanted.state == "running":
         picked = nsmallest(wanted.limit + 1, (index for index in out if index > wanted.after))
-        return [_running(index, out[index]) for index in picked]
+        return [_running(index, *out[index]) for index in picked]
     end = tracker.size if tracker.size != UNKNOWN else tracker.next_index
     found: list[LoopItem] = []
     for start, stop in _gaps(tracker.done, wanted.after + 1, end):
@@ -156,8 +156,9 @@ def _unfinished(state: State, tracker: Tracker | None, wanted: ItemFilter) -> li
     return found
 
 
-def _running(index: int, shard: Shard) -> LoopItem:
-    return LoopItem(index=index, state="running", attempts=shard.tries + 1, shard_id=_place(shard))
+def _running(index: int, shard: Shard, losses: int) -> LoopItem:
+    attempts = shard.tries + losses + 1
+    return LoopItem(index=index, state="running", attempts=attempts, shard_id=_place(shard))
 
 
 def _place(shard: Shard) -> str:
@@ -165,12 +166,12 @@ def _place(shard: Shard) -> str:
     return shard_name("", shard)[1:]
 
 
-def _out(state: State, tracker: Tracker) -> Iterator[tuple[int, Shard]]:
-    """The items of shards at work."""
+def _out(state: State, tracker: Tracker) -> Iterator[tuple[int, tuple[Shard, int]]]:
+    """The items of shards at work, and how often their workers were lost."""
     for job_id, shard in tracker.in_flight.items():
         job = state.jobs.get(job_id)
         if job is not None and job.phase != "scheduled":
-            yield from ((index, shard) for index in indexes_of(shard))
+            yield from ((index, (shard, job.losses)) for index in indexes_of(shard))
 
 
 def _gaps(done: Sequence[Range], start: int, stop: int) -> Iterator[Range]:
@@ -189,11 +190,11 @@ def _gaps(done: Sequence[Range], start: int, stop: int) -> Iterator[Range]:
 # -- what is finished ------------------------------------------------------------------------
 
 
-def _failed_item(failure: ItemFailure, shard: Shard) -> LoopItem:
+def _failed_item(failure: ItemFailure, shard: Shard, losses: int) -> LoopItem:
     return LoopItem(
         index=failure.index,
         state="failed",
-        attempts=shard.tries + 1,
+        attempts=shard.tries + losses + 1,
         key=failure.key or None,
         iter_key=failure.key or None,
         shard_id=_place(shard),
@@ -222,7 +223,7 @@ class _Failures(Scan):
             self.kinds[failure.kind] += 1
             fits = self._wanted.error is None or failure.kind == self._wanted.error
             if fits and failure.index > self._wanted.after:
-                self._kept.append(_failed_item(failure, shard))
+                self._kept.append(_failed_item(failure, shard, self.losses))
         if len(self._kept) > 4 * self._wanted.limit + 1000:
             self._kept = self.items()
         self.done = self.done or self._left <= 0
@@ -266,12 +267,12 @@ class _Window(Scan):
             if not self._start <= index < self._stop or index in again:
                 continue
             if index in failed:
-                self.found[index] = _failed_item(failed[index], shard), None, 0
+                self.found[index] = _failed_item(failed[index], shard, self.losses), None, 0
             else:
                 item = LoopItem(
                     index=index,
                     state="succeeded",
-                    attempts=shard.tries + 1,
+                    attempts=shard.tries + self.losses + 1,
                     iter_key=keys.get(index),
                     shard_id=_place(shard),
                 )
@@ -338,13 +339,16 @@ def _in_order(
 
 
 def _whole(
-    scan: _Window, index: int, out: Mapping[int, Shard], fetch: Callable[[str], bytes | None]
+    scan: _Window,
+    index: int,
+    out: Mapping[int, tuple[Shard, int]],
+    fetch: Callable[[str], bytes | None],
 ) -> LoopItem:
     """The item with its result."""
     if index not in scan.found:
-        return (
-            _running(index, out[index]) if index in out else LoopItem(index=index, state="pending")
-        )
+        if index in out:
+            return _running(index, *out[index])
+        return LoopItem(index=index, state="pending")
     item, results, first = scan.found[index]
     if results is None:
         return item

@@ -7,6 +7,7 @@ found by bisection: a page far into a loop costs what the first one does.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -87,6 +88,8 @@ class Scan:
         self._token = int(loop.removeprefix("l"))
         self._shards: dict[str, Shard] = {}  # at work
         self._answers: dict[str, Answer] = {}
+        self._losses: Counter[str] = Counter()
+        self.losses = 0  # of the shard that is closed: how often its worker was lost
         self.done = False  # there is nothing more to hear
 
     def see(self, event: e.Event) -> None:
@@ -97,7 +100,10 @@ class Scan:
                 self._shards[event.job] = event.shard
             case e.JobReported() if event.job in self._shards:
                 self._answers[event.job] = event.answer
+            case e.JobLost() if event.counted and event.job in self._shards:
+                self._losses[event.job] += 1
             case e.ShardClosed() if event.loop == self._loop:
+                self.losses = self._losses.pop(event.job, 0)
                 shard = self._shards.pop(event.job, None)
                 answer = self._answers.pop(event.job, None)
                 if shard is not None and not event.whole:  # then all of it goes out once more
