@@ -161,7 +161,7 @@ def test_a_waiting_run_with_a_timer_wakes_when_it_is_due() -> None:
             assert made._core.live == {}
             state = await made.wait(name)
         assert state.status == "failed"
-        assert state.faults[0][1].kind == "step_timeout"
+        assert state.faults[0][1].kind == "timeout"
 
     run_virtually(scenario())
 

@@ -17,7 +17,7 @@ from anabranch.kernel.state import (
     StepTally,
     Token,
 )
-from anabranch.kernel.values import ENDINGS, Answer, Fault
+from anabranch.kernel.values import ENDINGS, Answer, Fault, is_step_timeout
 
 
 def token_created(state: State, event: e.TokenCreated, at: int) -> None:
@@ -235,7 +235,7 @@ def _count(state: State, token: Token, event: e.TokenFinished) -> None:
     if event.ending == "aborted":
         counts.aborted += 1
     elif event.ending == "failed" and token.via != "final":
-        timed_out = event.fault is not None and event.fault.kind == "step_timeout"
+        timed_out = is_step_timeout(event.fault)
         counts.failed += 1
         counts.handled += event.end == ""
         counts.timed_out += timed_out

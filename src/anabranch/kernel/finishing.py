@@ -28,7 +28,7 @@ from anabranch.kernel.routing import (
 from anabranch.kernel.state import Token
 from anabranch.kernel.turn import EndRun, Turn
 from anabranch.kernel.value_access import fit_patches
-from anabranch.kernel.values import ContextPatch, Ending, Fault
+from anabranch.kernel.values import ContextPatch, Ending, Fault, is_step_timeout
 from anabranch.net.net import Branch, Step
 from anabranch.net.reads import access
 
@@ -87,10 +87,9 @@ def _fail_fast(turn: Turn, token: Token, plan: _Plan) -> None:
     handled = policy.on_failure == "handled" and plan.end == ""
     if handled or token.via == "final" or turn.state.ending:
         return
-    timed_out = plan.fault is not None and plan.fault.kind == "step_timeout"
     if policy.on_failure == "partial":
         status = "partial"
-    elif timed_out and policy.timeouts_have_own_status:
+    elif is_step_timeout(plan.fault) and policy.timeouts_have_own_status:
         status = "step_timeout"
     else:
         status = "failed"

@@ -22,11 +22,10 @@ from anabranch.kernel.rounds import begin_again, delay_before_next_try
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job, Token
 from anabranch.kernel.turn import Conclude, SlotOver, Turn
-from anabranch.kernel.values import Fault
+from anabranch.kernel.values import DECISION_TIMEOUT, Fault
 from anabranch.net.net import Decision
 
 ENGINE = "engine"
-DECISION_TIMEOUT = "DECISION_TIMEOUT"
 QUESTION_MAX = 4_000  # letters: people read it
 
 
@@ -208,7 +207,7 @@ def decided_by_source(decision: Decision) -> bool:
 
 
 def decision_timeout(token: Token, why: str) -> Fault:
-    return Fault("step_timeout", f"the decision of step {token.step}: {why}", DECISION_TIMEOUT)
+    return Fault("timeout", f"the decision of step {token.step}: {why}", DECISION_TIMEOUT)
 
 
 def ask_source_again(turn: Turn, token: Token, actor: str, reason: str) -> None:

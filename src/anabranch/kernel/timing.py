@@ -33,7 +33,7 @@ from anabranch.kernel.signals import end_wait, expire
 from anabranch.kernel.state import State, Token
 from anabranch.kernel.tokens import timed_out
 from anabranch.kernel.turn import Activate, Conclude, Turn
-from anabranch.kernel.values import Fault
+from anabranch.kernel.values import STEP_TIMEOUT, Fault
 from anabranch.net.net import OWNER, Decision
 
 #: These begin work, so a paused run leaves them until it is resumed.
@@ -97,9 +97,7 @@ def _step_timeout(turn: Turn, name: str) -> None:
     if time_is_up(turn, token):
         return
     seconds = (step.timeout_ms or 0) / 1000
-    fault = Fault(
-        "step_timeout", f"step {step.name} took longer than {seconds:g} s", "STEP_TIMEOUT"
-    )
+    fault = Fault("timeout", f"step {step.name} took longer than {seconds:g} s", STEP_TIMEOUT)
     for job in jobs_of(turn, token):
         cancel(turn, job, fault.message)
     close_gate(turn, token, fault.message)

@@ -12,11 +12,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel.ending import abort, end_now
 from anabranch.kernel.fans import closing_time, open_fan
 from anabranch.kernel.finishing import finish, wind_down
-from anabranch.kernel.fulfilment import (
-    DECISION_TIMEOUT,
-    ask_whether_to_try_again,
-    open_decision,
-)
+from anabranch.kernel.fulfilment import ask_whether_to_try_again, open_decision
 from anabranch.kernel.gates import admitted
 from anabranch.kernel.jobs import find_reusable, reuse_answer, schedule
 from anabranch.kernel.joins import offer
@@ -31,7 +27,13 @@ from anabranch.kernel.routing import (
 from anabranch.kernel.state import Token
 from anabranch.kernel.turn import Activate, Conclude, Turn
 from anabranch.kernel.value_access import fit_patches
-from anabranch.kernel.values import ContextPatch, Ending, Fault
+from anabranch.kernel.values import (
+    DECISION_TIMEOUT,
+    STEP_TIMEOUT,
+    ContextPatch,
+    Ending,
+    Fault,
+)
 from anabranch.net.net import Step
 from anabranch.net.reach import positions
 
@@ -223,7 +225,7 @@ def _fail(turn: Turn, token: Token, fault: Fault) -> None:
     elif ask_everybody_again(turn, token, fault):
         pass
     elif fault.kind == "timeout" and work is not None and work.retry_timeouts is not None:
-        own = Fault("step_timeout", f"step {step.name}: {fault.message}", "STEP_TIMEOUT")
+        own = Fault("timeout", f"step {step.name}: {fault.message}", STEP_TIMEOUT)
         timed_out(turn, token, own)
     else:
         _failed_for_good(turn, token, step, fault)

@@ -44,6 +44,19 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     details: Any = None
 
 
+#: Codes of faults of the kind `timeout`: the step ran out of time, or whoever decides about it.
+STEP_TIMEOUT, DECISION_TIMEOUT = "STEP_TIMEOUT", "DECISION_TIMEOUT"
+#: The kind that such faults have in older logs.
+OLD_TIMEOUT = "step_timeout"
+
+
+def is_step_timeout(fault: Fault | None) -> bool:
+    if fault is None:
+        return False
+    own = fault.kind == "timeout" and fault.code in (STEP_TIMEOUT, DECISION_TIMEOUT)
+    return own or fault.kind == OLD_TIMEOUT
+
+
 def code_of(fault: Fault) -> str:
     """What it is called wherever runs are shown: always in small letters.
 

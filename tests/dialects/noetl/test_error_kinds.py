@@ -11,15 +11,21 @@ from typing import Any
 import pytest
 
 import anabranch
+from anabranch.dialects.findings import Findings
+from anabranch.dialects.nodes import Scalar
 from anabranch.dialects.noetl.error_kinds import ERROR_KINDS
+from anabranch.dialects.noetl.templates import TemplateCompiler
+from anabranch.net.problems import Position
+from anabranch.testing import play
 from anabranch.work.kinds.commands import command
 from anabranch.work.kinds.http import response
 from anabranch.work.sql import duckdb, postgres, sqlite
 
-from ..support import problems_of
+from ..support import HEAD, problems_of, read
 
 SOURCE = Path(anabranch.__file__).parent
 PAGE = SOURCE.parents[1] / "docs" / "playbook" / "errors.md"
+AT = Position(1, 1, "<text>")
 MAKERS = {"Fault", "fault", "failed", "postponed"}
 
 
@@ -69,3 +75,31 @@ def test_a_guard_that_names_no_kind_is_found(guard: str, hint: str) -> None:
     text = f'tool: {{kind: noop}}\nnext: {{arcs: [{{step: s, when: "{{{{ {guard} }}}}"}}]}}'
     found = [one for one in problems_of(text) if one.code == "unknown-error-kind"]
     assert [hint in str(one.hint) for one in found] == ([True] if hint else [])
+
+
+@pytest.mark.parametrize("word", ["timeout", "step_timeout"])
+def test_a_step_that_runs_out_of_time_has_the_same_word_as_a_task(word: str) -> None:
+    played = play(
+        f"""{HEAD}executor: {{spec: {{on_failure: handled}}}}
+workflow:
+  - step: ask
+    spec: {{timeout: 300ms}}
+    tool: {{kind: decision, ask: "?"}}
+    next:
+      arcs:
+        - step: late
+          when: "{{{{ error.kind in ['{word}', 'lost'] }}}}"
+          args: {{kind: "{{{{ error.kind }}}}", same: "{{{{ error.kind == '{word}' }}}}"}}
+  - step: late
+    tool: {{kind: noop, result: ["{{{{ args.kind }}}}", "{{{{ args.same }}}}"]}}
+"""
+    )
+    assert played.result == ["timeout", True]
+
+
+def test_an_error_of_an_older_log_has_the_word_of_today() -> None:
+    event = {"ending": "failed", "error": {"kind": "step_timeout", "message": "too late"}}
+    guard = TemplateCompiler(read("{}"), Findings()).condition(
+        Scalar("{{ error.kind == 'step_timeout' and outcome.error.kind == 'timeout' }}", AT), "it"
+    )
+    assert guard.evaluate({"event": event}) is True

@@ -10,6 +10,7 @@ from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Va
 from datetime import UTC, datetime
 from typing import Any, TypeGuard
 
+from anabranch.dialects.noetl.error_kinds import OLDER
 from anabranch.errors import ExpressionError
 from anabranch.expressions.port import Envelope
 
@@ -329,6 +330,8 @@ def _details(event: Given) -> Given:
 def _error(event: Given) -> Any:
     """The fault, with what its details say also where some playbooks look for it."""
     error, details = event.get("error"), _details(event)
+    if isinstance(error, Mapping) and error.get("kind") in OLDER:  # of a log of then
+        error = {**error, "kind": OLDER[error["kind"]]}
     found = {key: details[key] for key in ERROR_DETAILS if key in details}
     if not found or not isinstance(error, Mapping):
         return error

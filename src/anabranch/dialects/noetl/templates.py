@@ -12,6 +12,7 @@ import msgspec
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.error_kinds import in_words_of_today
 from anabranch.dialects.noetl.names import view
 from anabranch.dialects.source import Document
 from anabranch.expressions.jinja.jinja import (
@@ -83,7 +84,7 @@ class TemplateCompiler:
             case Fields():
                 return {key: self.structure(value) for key, value in node.fields.items()}
             case Scalar(value=str(text)) if has_template(text):
-                return self._compiled(node, lambda: self._language.value(text))
+                return self._compiled(node, lambda: self._language.value(in_words_of_today(text)))
             case Scalar():
                 return node.value
 
@@ -161,7 +162,7 @@ class TemplateCompiler:
         if not isinstance(node, Scalar) or not isinstance(node.value, str):
             self._findings.wrong_type(node, what, 'a condition such as "{{ ctx.ready }}"')
             return Constant(False)
-        text = node.value
+        text = in_words_of_today(node.value)
         guard = self._compiled(node, lambda: self._language.condition(text))
         if isinstance(guard, ConditionTemplate) and guard.renders_text:
             message = f"{what} is text with templates in it, and text is nearly always true"

@@ -20,7 +20,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel.jobs import CUT_SLOT, JUDGE_SLOT
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State, Token
-from anabranch.kernel.values import Fault, code_of
+from anabranch.kernel.values import Fault, code_of, is_step_timeout
 from anabranch.market.identities import canonical
 from anabranch.net.net import Net, Step
 from anabranch.operations.read.dispatches import Dispatch, by_step, dispatches_of
@@ -182,8 +182,7 @@ def _step_status(state: State, step: Step, past: _Past) -> str:
         case "done":
             return "completed"
         case "failed":
-            timed_out = past.fault is not None and past.fault.kind == "step_timeout"
-            return "step_timeout" if timed_out else "failed"
+            return "step_timeout" if is_step_timeout(past.fault) else "failed"
         case "skipped" if past.end != "stopped":
             return "skipped"
     # It was never begun, or stopped with the run: how the run ends says how, and until that is
