@@ -129,8 +129,8 @@ def has_not(*keys: str) -> Schema:
     return {"properties": {key: {"type": "null"} for key in keys}}
 
 
-def is_word(key: str, *words: str) -> Schema:
-    """The key is there and holds one of these words."""
+def is_word(key: str, *words: str | bool) -> Schema:
+    """The key is there and holds one of these."""
     return {"required": [key], "properties": {key: {"enum": list(words)}}}
 
 

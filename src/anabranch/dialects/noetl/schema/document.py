@@ -145,7 +145,7 @@ def _concurrency(docs: Docs) -> Schema:
     assert set(fields) == set(CONCURRENCY), "every key of a limit"
     one = section(
         "How many runs at once", fields, required=("limit",), docs=docs("concurrency"),
-        allOf=[when(has("shared"), has("key"))],
+        allOf=[when(is_word("shared", True), has("key"))],
     )  # fmt: skip
     return either(one, listed(one, least=1, most=LIMITS_MAX))
 
