@@ -129,6 +129,9 @@ def _offer_forks(number: int, writing: int) -> int:
         os.chdir("/")
         sys.path.insert(1, str(TESTS))
         import_module("quick_starts").serve(theirs.detach())
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
     finally:
         os._exit(0)
 

@@ -21,16 +21,8 @@ _POLICY = (
 )
 _EXECUTOR = (
     *("entry_step", "final_step", "no_next_is_error", "on_failure", "fail_fast", "held"),
-    *(
-        "final_failure",
-        "undefined",
-        "deadline",
-        "keychain",
-        "workload",
-        "workbook",
-        "workflow",
-        "executor",
-    ),
+    *("final_failure", "undefined", "deadline", "keychain", "workload", "workbook"),
+    *("workflow", "executor"),
 )
 
 MEANT = frozenset(
