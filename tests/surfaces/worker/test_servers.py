@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from anabranch.errors import InputError
+from anabranch.operations.workers.claims import Claimed
 from anabranch.pools.remote import server_client
 from anabranch.pools.remote.server_client import RunMoved, ServerAway, ServerRefused
 from anabranch.pools.remote.server_services import ServerServices
@@ -350,6 +351,34 @@ def test_a_url_that_cannot_be_reached_is_said_once_and_costs_the_others_nothing(
     said = [one.getMessage() for one in caplog.records if "cannot be reached" in one.getMessage()]
     assert len(said) == 1
     assert NOWHERE in said[0]
+
+
+def test_what_the_first_claim_was_given_goes_back_where_its_answer_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or the job would wait for the end of its lease."""
+    answered = asyncio.Event()
+    ask = server_client.ServerClient.json
+
+    async def ask_late(client: server_client.ServerClient, *given: Any, **more: Any) -> Any:
+        answer = await ask(client, *given, **more)
+        if given[0] is Claimed and answer.tasks and not answered.is_set():
+            answered.set()
+            await asyncio.Event().wait()
+        return answer
+
+    monkeypatch.setattr(server_client.ServerClient, "json", ask_late)
+
+    async def scenario() -> None:
+        async with serving() as server:
+            name = await server.start(ONE)
+            async with working(server.url, lease_seconds=3600) as worker:
+                await answered.wait()
+                assert worker._servers.moved(KEY, NOWHERE)
+                async with asyncio.timeout(HANG_SECONDS):
+                    await server.parts.verbs.wait(name)
+
+    run(scenario())
 
 
 def test_a_server_that_refuses_the_worker_ends_it_only_when_there_is_no_other(

@@ -200,9 +200,8 @@ class Claimer:
 
     async def _withdraw(self, claim: str) -> None:
         """The question may have been answered on the way: its jobs must not wait for their lease.
-        Best effort, as with everything that is handed back."""
-        if not self.known:
-            return
+        Best effort, as with everything that is handed back. Also where the server has not answered
+        yet: the answer that was not waited for may have been its first."""
         with suppress(ServerAway, ServerRefused, TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._say_withdrawn(claim)
