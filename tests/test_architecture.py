@@ -16,6 +16,8 @@ from typing import NamedTuple
 import pytest
 from tools.map import LAYERS, docstring_of, rooms, table
 
+from syntax import nodes_in, walk
+
 SOURCE = Path(__file__).parent.parent / "src" / "anabranch"
 TESTS = Path(__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -92,11 +94,11 @@ def facts_of(path: Path) -> Facts:
 def facts_in(text: str) -> Facts:
     facts = Facts([], [], [], [], [], [], [], [])
     for_types = set[ast.AST]()
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_in(text):
         if type(node) not in TELLING:
             continue  # most of them
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
-            for_types.update(ast.walk(node))
+            for_types.update(walk(node))
         elif isinstance(node, ast.Import | ast.ImportFrom):
             facts.imports.append((node, node in for_types))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

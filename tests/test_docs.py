@@ -17,6 +17,7 @@ from anabranch.settings import PREFIX, Settings
 from anabranch.surfaces.cli.parser import VERBS
 from anabranch.surfaces.http.app import ALL_ROUTES
 from anabranch.surfaces.http.openapi import document
+from syntax import nodes_in
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -95,7 +96,7 @@ def test_pages_say_who_acts() -> None:
 
 def texts(module: Path) -> set[str]:
     """The string constants of a module, without its docstrings."""
-    nodes = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+    nodes = nodes_in(module.read_text(encoding="utf-8"))
     bare = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     constants = (node for node in nodes if isinstance(node, ast.Constant) and id(node) not in bare)
     return {node.value for node in constants if isinstance(node.value, str)}

@@ -20,6 +20,7 @@ from anabranch.testing import play
 from anabranch.work.kinds.commands import command
 from anabranch.work.kinds.http import response
 from anabranch.work.sql import duckdb, postgres, sqlite
+from syntax import nodes_in
 
 from ..support import HEAD, problems_of, read
 
@@ -30,7 +31,7 @@ MAKERS = {"Fault", "fault", "failed", "postponed"}
 
 
 def kinds_in(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_in(file.read_text()):
         if isinstance(node, ast.Call) and node.args:
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             first = node.args[0]

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from anabranch.store.postgres.store import PostgresStore
 from anabranch.testing.stores import DurableStoreSuite
+from shared_store import EmptiedStore
+
+
+@pytest.fixture(scope="module")
+def emptied(postgres: str) -> Iterator[EmptiedStore]:
+    """One partition: the order of its rows is the order over all runs."""
+    with closing(EmptiedStore(postgres, partitions=1)) as made:
+        yield made
 
 
 class TestPostgresStore(DurableStoreSuite):
-    """One partition: the order of its rows is the order over all runs."""
-
-    partitions = 1
-
-    @pytest.fixture(autouse=True)
-    def _address(self, postgres: str) -> None:
-        self.address = postgres
-
     def setup_method(self) -> None:
         """Later, when the fixtures are there."""
 
     @pytest.fixture(autouse=True)
-    def _opened(self, _address: None) -> None:
+    def _opened(self, emptied: EmptiedStore) -> None:
+        emptied.empty()
+        self._emptied = emptied
         super().setup_method()
 
-    def make_store(self, place: Path) -> PostgresStore:
-        name = "s" + hashlib.sha256(str(place).encode()).hexdigest()[:20]
-        joint = "&" if "?" in self.address else "?"
-        return PostgresStore(f"{self.address}{joint}schema={name}", partitions=self.partitions)
+    def make_store(self, place: Path) -> PostgresStore:  # noqa: ARG002 - one store
+        return self._emptied.open()

@@ -17,6 +17,7 @@ from anabranch.kernel.values import Answer
 from anabranch.work.kinds.http import response
 from anabranch.work.kinds.http.charsets import CODECS
 from anabranch.work.kinds.http.performer import Http
+from syntax import nodes_in
 
 from ..support import run, server, task
 
@@ -95,7 +96,7 @@ def test_nowhere_else_is_a_charset_of_others_decoded() -> None:
         name, text = str(path.relative_to(SOURCE)), path.read_text(encoding="utf-8")
         if not re.search(r"\b(decode|text|json)\s*\(", text):
             continue  # to parse all of them takes seconds
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes_in(text):
             awaited = node.value if isinstance(node, ast.Await) else None
             if isinstance(awaited, ast.Call) and isinstance(awaited.func, ast.Attribute):
                 bare = not awaited.args and not awaited.keywords

@@ -24,7 +24,8 @@ from .test_webhooks import Inbox, inbox
 
 
 class Rough(Inbox):
-    """Takes some at once and some late, refuses some, hangs up on others, and judges the order.
+    """Takes some at once and some late, refuses some, hangs up on others, and judges the order. It
+    refuses none more than twice, or the server would wait for minutes before its next try.
 
     What it writes down are the two things that must never be: something that overtook another one
     of its run which had not been taken yet, and two of one run at the same time.
@@ -35,6 +36,7 @@ class Rough(Inbox):
         self._dice = random.Random(seed)
         self._taken: dict[tuple[str, str], set[int]] = {}
         self._here: Counter[tuple[str, str]] = Counter()
+        self._refused: Counter[str] = Counter()
         self.together: list[str] = []
         self.arrivals: list[tuple[tuple[str, str], int, frozenset[int]]] = []
 
@@ -50,6 +52,10 @@ class Rough(Inbox):
         try:
             if how < 0.1:
                 await asyncio.sleep(self._dice.uniform(0.05, 0.3))
+            if 0.1 <= how < 0.25:
+                self._refused[notice["id"]] += 1
+            if self._refused[notice["id"]] > 2:
+                how = 1.0
             if 0.1 <= how < 0.2:
                 return web.Response(status=self._dice.choice([301, 404, 429, 500, 503]))
             if 0.2 <= how < 0.25 and request.transport is not None:
