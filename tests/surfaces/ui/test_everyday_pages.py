@@ -117,18 +117,20 @@ def test_letters_lead_to_pages_rows_and_tabs(page: Any, server: Server) -> None:
 def test_a_step_shows_what_it_printed_and_follows(page: Any, server: Server) -> None:
     text = TWO_STEPS.replace(
         '    tool: {kind: wait_at, args: {door: "{{ workload.first }}"}}\n',
-        "    tool: {kind: python, code: \"print('one of two'); print('two of two')\"}\n",
+        '    tool:\n      - wait: {kind: wait_at, args: {door: "{{ workload.first }}"}}\n'
+        "      - say: {kind: python, code: \"print('one of two'); print('two of two')\"}\n",
     )
-    run = server.start(text, {"second": "printed"})
+    run = server.start(text, {"first": "prints", "second": "printed"})
     page.goto(f"/runs/{run}")
     page.locator("#steps tr[data-step=dig] a").click()
+    page.locator("#drawer [data-key=logs] .empty", has_text="Nothing was printed yet").wait_for()
+    all_lines = page.locator("#drawer [data-key=logs] a")
+    assert not all_lines.is_visible()
+    server.steps.open("prints")
     lines = "[...document.querySelectorAll('#drawer .log-lines .log-text')]"
     becomes(page, f"{lines}.map(one => one.textContent).join() === 'one of two,two of two'")
-    assert (
-        page.locator("#drawer [data-key=logs] a")
-        .get_attribute("href")
-        .startswith(f"/runs/{run}/logs?step=dig")
-    )
+    assert all_lines.is_visible()
+    assert all_lines.get_attribute("href").startswith(f"/runs/{run}/logs?step=dig")
     page.keyboard.press("Escape")
     page.locator("#steps tr[data-step=fill] a").click()
     page.locator("#drawer [data-key=logs] .empty", has_text="Nothing was printed yet").wait_for()

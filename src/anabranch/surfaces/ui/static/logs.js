@@ -25,6 +25,8 @@ export function followLines(list) {
     list.hidden = !some;
     const empty = list.parentElement.querySelector(".empty");
     if (empty) empty.hidden = some;
+    const all = list.parentElement.querySelector(".row a");
+    if (all) all.hidden = !some;
     tick(list);
     if (atEnd) list.scrollTop = list.scrollHeight;
   };
