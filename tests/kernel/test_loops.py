@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.net import Arc, Branch, Loop, Net, Step, Work
 from seeds import seeds
 
+from .loop_reports import items_of
+
 LOOP = "l1"
 
 
@@ -35,11 +38,21 @@ def looping(loop: Loop, **step_fields: Any) -> Net:
 
 
 class Worker:
-    """Carries out shards of a loop over whole numbers, in any order, losing some."""
+    """Carries out shards of a loop over whole numbers, in any order, losing some, and all that have
+    a deadly item in them."""
 
-    def __init__(self, net: Net, seed: int, *, fail: float = 0.0, lose: float = 0.0) -> None:
+    def __init__(
+        self,
+        net: Net,
+        seed: int,
+        *,
+        fail: float = 0.0,
+        lose: float = 0.0,
+        deadly: Collection[int] = (),
+    ) -> None:
         self.net, self.dice = net, random.Random(seed)
-        self.fail, self.lose = fail, lose
+        self.fail, self.lose, self.deadly = fail, lose, deadly
+        self.out: Counter[int] = Counter()  # how often each item was
         self.state, self.witness = State(), laws.Witness()
         self.history: list[tuple[int, e.Event]] = []
         self.tried: list[int] = []
@@ -69,8 +82,17 @@ class Worker:
         elif self.dice.random() < self.lose:
             unbegun = self.dice.random() < 0.5
             self.tell(s.JobLose(job.id, job.attempt, counted=not unbegun, unbegun=unbegun))
+        elif self._kills(job):
+            self.tell(s.JobLose(job.id, job.attempt, worker=True))
         else:
             self.tell(s.JobReport(job.id, job.attempt, self._answer(job)))
+
+    def _kills(self, job: Job) -> bool:
+        tracker = self.state.loops.get(f"l{job.token}")
+        shard = tracker.in_flight.get(job.id) if tracker is not None else None
+        items = items_of(shard) if shard is not None else []
+        self.out.update(items)
+        return any(item in self.deadly for item in items)
 
     def _answer(self, job: Job) -> Answer:
         tracker = self.state.loops.get(f"l{job.token}")
@@ -90,7 +112,7 @@ class Worker:
         return succeeded({"shards": shards, "cursor": first, "end": first >= total})
 
     def _shard(self, shard: Shard) -> Answer:
-        items = list(shard.only or range(shard.first, shard.first + shard.count))
+        items = items_of(shard)
         self.tried += items
         bad = {item for item in items if self.dice.random() < self.fail}
         report = ShardReport(
@@ -132,6 +154,36 @@ def test_every_item_is_done_once_whatever_the_schedule(seed: int) -> None:
     assert sorted(set(worker.tried)) == list(range(total))
     if loop.mode == "local":
         assert state.results["each"]["results"] == list(range(total))
+
+
+@pytest.mark.parametrize("seed", seeds(100))
+def test_an_item_that_ends_its_workers_takes_no_other_with_it(seed: int) -> None:
+    dice = random.Random(2000 + seed)
+    total = dice.choice([5, 50, 333])
+    deadly = set(dice.sample(range(total), dice.randint(1, 3)))
+    loop = replace(random_loop(dice, total), fail_fast=False, allow_partial=True)
+    worker = Worker(looping(loop), seed, lose=0.02, deadly=deadly)
+    record = worker.run().looped[LOOP]
+    assert (record.succeeded, record.failed) == (total - len(deadly), len(deadly))
+    assert sorted(worker.tried) == sorted(set(range(total)) - deadly)
+    assert worker.state.ctx.get("sum", 0) == sum(set(range(total)) - deadly)
+    assert max(worker.out.values()) <= Work("loop.shard").losses_max + 1
+
+
+def test_no_item_is_out_more_often_than_the_limit_says() -> None:
+    """A limit on the workers that are lost holds over all shards that an item was in."""
+    for most in (0, 1, 2, 3, 6):
+        loop = Loop(
+            Constant(list(range(8))), mode="fanout", shard_size=8, fail_fast=False,
+            allow_partial=True,
+        )  # fmt: skip
+        net = looping(loop)
+        each = replace(net.steps["each"], work=Work("loop.shard", workers_lost_max=most))
+        net = replace(net, steps={**net.steps, "each": each})
+        worker = Worker(net, 1, deadly={5})
+        failed = worker.run().looped[LOOP].failed
+        assert worker.out[5] == most + 1
+        assert failed == {0: 8, 1: 8, 2: 4, 3: 2, 6: 1}[most]
 
 
 @pytest.mark.parametrize("seed", seeds(60))

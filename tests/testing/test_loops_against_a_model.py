@@ -73,7 +73,8 @@ class Crew:
         elif isinstance(event, e.ShardClosed):
             shard, told = self.out.pop(event.job), self.told.pop(event.job, None)
             unbegun = told.unbegun if told is not None else ()
-            self.ended.update(set(items_of(shard)) - set(event.again) - set(unbegun))
+            if not event.whole:  # then all of it goes out once more
+                self.ended.update(set(items_of(shard)) - set(event.again) - set(unbegun))
         elif isinstance(event, e.JobReported):
             self.told[event.job] = event.answer.shard
 

@@ -439,6 +439,7 @@ class ShardClosed(_Event, frozen=True, tag="loop.shard_closed"):
     again: Sequence[int] = ()
     fault: Fault | None = None  # the job as a whole failed, and all its items with it
     whole: bool = False  # …but they go out once more, all of them
+    lost: int = 0  # …in two halves: so often they were out with a worker that was lost
 
 
 class LoopStopped(_Event, frozen=True, tag="loop.stopped"):

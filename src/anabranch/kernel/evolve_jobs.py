@@ -116,7 +116,8 @@ def job_extended(state: State, event: e.JobExtended, at: int) -> None:
 
 
 def job_progressed(state: State, event: e.JobProgressed, at: int) -> None:
-    state.jobs[event.job].progress = event.progress
+    job = state.jobs[event.job]
+    job.progress, job.losses_in_place = event.progress, 0
 
 
 def job_parked(state: State, event: e.JobParked, at: int) -> None:
@@ -259,6 +260,7 @@ def job_lost(state: State, event: e.JobLost, at: int) -> None:
     off_worker(state, job)
     turn_to(state, job, "answered", at)
     job.losses += event.counted
+    job.losses_in_place += event.counted
     job.workers_lost += event.counted and event.worker
 
 

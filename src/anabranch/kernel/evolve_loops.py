@@ -22,6 +22,7 @@ from anabranch.kernel.tracker import (
     add_range,
     fan_in,
     first_item,
+    halves_of,
     held_before,
     in_order,
     size_after,
@@ -170,6 +171,10 @@ def shard_closed(state: State, event: e.ShardClosed, answer: Answer | None) -> N
     tracker = state.loops[event.loop]
     shard = tracker.in_flight.pop(event.job)
     tracker.shards_done += 1
+    if event.lost:
+        for half in halves_of(shard, event.lost):
+            insort(tracker.again, half, key=first_item)
+        return
     if event.whole:
         _once_more(tracker, shard, shard.only)
         return
@@ -216,7 +221,7 @@ def _once_more(tracker: Tracker, shard: Shard, only: tuple[int, ...]) -> None:
 
 def _put_back(tracker: Tracker, shard: Shard, only: tuple[int, ...]) -> None:
     """Items that nobody tried: going out later is no retry."""
-    left = Shard(0, shard.first, shard.count, shard.cursor, only, shard.tries)
+    left = msgspec.structs.replace(shard, number=0, only=only)
     if tracker.stopped:
         tracker.given_up.append(left)
     else:

@@ -24,7 +24,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.idempotency import key_work
 from anabranch.kernel.reuse import SETTLED, judgement_of, reuse_key, takes_over
 from anabranch.kernel.state import Job, Token
-from anabranch.kernel.tracker import TaskRun, loop_id
+from anabranch.kernel.tracker import Shard, TaskRun, loop_id
 from anabranch.kernel.turn import Conclude, FillLoop, FillWindow, SlotOver, Turn
 from anabranch.kernel.values import INTERNAL, Answer, Fault, failed
 from anabranch.net.net import Step, Work
@@ -36,6 +36,10 @@ JUDGE_SLOT = -3  # the job that is asked whether the task is fulfilled
 DEFAULT_WORK = Work(kind="noop")
 #: An error that no code foresaw is seldom gone at once: whatever the policy says, so long at least.
 INTERNAL_DELAY_MS = 1_000
+#: A shard that was lost so often without getting any further goes out in two halves, and each of
+#: them at its next loss, until the item that ends its workers is alone.
+LOSSES_IN_PLACE = 2
+HALVED = "SHARD_HALVED"  # the code of the fault
 _LOOP_READER = Work(kind="loop.cut")
 _NAMED_SLOTS = {CUT_SLOT: "cut", JUDGE_SLOT: "judge", PLAIN_SLOT: "0"}
 
@@ -246,17 +250,31 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
         return
     lost = e.JobLost(job.id, job.attempt, stimulus.reason, stimulus.counted, stimulus.worker)
     turn.emit(lost)
-    work = work_of(turn.net.steps[job.step], job)
-    most = work.workers_lost_max
-    if most is not None and job.workers_lost > most:
-        message = f"{job.workers_lost} workers were lost with it, the last one by: "
+    work, shard = work_of(turn.net.steps[job.step], job), _shard_of(turn, job)
+    most, before = work.workers_lost_max, shard.lost if shard is not None else 0
+    if most is not None and job.workers_lost + before > most:
+        message = f"{job.workers_lost + before} workers were lost with it, the last one by: "
         message += f"{stimulus.reason}; the limit max_job_retries is {most}"
         over(turn, job, Fault("lost", message, code="JOB_LOST", retryable=False))
-    elif job.losses > work.losses_max or not _still_wanted(turn, job):
-        message = f"lost {job.losses} times, the last time by: {stimulus.reason}"
+    elif job.losses + before > work.losses_max or not _still_wanted(turn, job):
+        message = f"lost {job.losses + before} times, the last time by: {stimulus.reason}"
         over(turn, job, Fault("lost", message, code="JOB_LOST"))
+    elif shard is not None and _may_be_an_item(job, shard):
+        message = f"lost {job.losses + before} times, the last time by: {stimulus.reason}"
+        over(turn, job, Fault("lost", f"{message}; its items go out in two halves", code=HALVED))
     else:  # a loss is nobody's fault: it costs no attempt of the retry policy and no delay
         turn.emit(e.JobScheduled(job.id, job.token, job.slot, job.attempt + 1))
+
+
+def _shard_of(turn: Turn, job: Job) -> Shard | None:
+    tracker = turn.state.loops.get(loop_id(job.token))
+    return tracker.in_flight.get(job.id) if tracker is not None else None
+
+
+def _may_be_an_item(job: Job, shard: Shard) -> bool:
+    """One of several ends its workers, by all that is known: it is to be found, and the others are
+    to be done without it."""
+    return shard.size > 1 and (shard.lost > 0 or job.losses_in_place >= LOSSES_IN_PLACE)
 
 
 def beyond_window(turn: Turn, job: Job) -> bool:

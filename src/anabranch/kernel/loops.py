@@ -16,7 +16,15 @@ from anabranch.errors import ExpressionError, InputError, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.idempotency import key_work
-from anabranch.kernel.jobs import CUT_SLOT, beyond_window, cancel, find_reusable, job_id, jobs_of
+from anabranch.kernel.jobs import (
+    CUT_SLOT,
+    HALVED,
+    beyond_window,
+    cancel,
+    find_reusable,
+    job_id,
+    jobs_of,
+)
 from anabranch.kernel.reducers import check_fold, preview
 from anabranch.kernel.reuse import LOOP
 from anabranch.kernel.routing import names_for
@@ -155,7 +163,7 @@ def fill_loop(turn: Turn, item: FillLoop) -> None:
             _write_held(turn, token, tracker, first_item(shard))
         number = tracker.next_shard
         if shard.number != number:
-            shard = Shard(number, shard.first, shard.count, shard.cursor, shard.only, shard.tries)
+            shard = msgspec.structs.replace(shard, number=number)
         turn.emit(e.ShardScheduled(job_id(token.id, number), token.id, shard))
     if tracker.size == UNKNOWN and wants_cut(tracker):
         turn.emit(e.LoopCutting(job_id(token.id, CUT_SLOT), token.id, tracker.cut_attempt + 1))
@@ -311,8 +319,10 @@ def _take_shard(turn: Turn, tracker: Tracker, job: Job, fault: Fault | None) -> 
         )
     tries_left = shard.tries < loop.item_retries and not tracker.stopped
     again = _again(answer) if fault is None and tries_left else ()
-    whole = fault is not None and fault.kind == QUEUE_TTL and tries_left
-    turn.emit(e.ShardClosed(job.id, tracker.id, again, fault, whole))
+    halved = fault is not None and fault.code == HALVED
+    whole = halved or (fault is not None and fault.kind == QUEUE_TTL and tries_left)
+    lost = shard.lost + job.losses if halved else 0
+    turn.emit(e.ShardClosed(job.id, tracker.id, again, fault, whole, lost))
 
 
 def _again(answer: Answer | None) -> tuple[int, ...]:

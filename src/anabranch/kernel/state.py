@@ -82,6 +82,7 @@ class Job(msgspec.Struct, gc=False):
     postponed_ms: int = 0  # and how long that was in all, with the attempts that found it so
     workers_lost: int = 0  # those of its losses that were the end of a worker
     wait: Wait | None = None  # parked: what it waits for, where nobody outside is asked
+    losses_in_place: int = 0  # since it was last heard to be further
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):

@@ -38,6 +38,7 @@ class Shard(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cursor: Any = None  # where to read, for collections that have no index
     only: tuple[int, ...] = ()  # indexes inside; empty means all
     tries: int = 0  # how often these items have been tried before
+    lost: int = 0  # how often they were out, in larger shards, with a worker that was lost
 
     @property
     def size(self) -> int:
@@ -158,6 +159,23 @@ def ranges_of(shard: Shard) -> list[tuple[int, int]]:
     if shard.only:
         return [(index, index + 1) for index in shard.only]
     return [(shard.first, shard.first + shard.count)]
+
+
+def halves_of(shard: Shard, lost: int) -> tuple[Shard, Shard]:
+    """One of them has the item that ended the worker, if an item did."""
+    middle = shard.size // 2
+    if shard.only or shard.cursor is not None:  # found by reading on from where the shard begins
+        items = shard.only or tuple(range(shard.first, shard.first + shard.count))
+        only = items[:middle], items[middle:]
+        spans = [(shard.first, shard.count)] * 2
+    else:
+        only = (), ()
+        spans = [(shard.first, middle), (shard.first + middle, shard.count - middle)]
+    first, second = (
+        Shard(0, *span, shard.cursor, items, shard.tries, lost)
+        for span, items in zip(spans, only, strict=True)
+    )
+    return first, second
 
 
 # -- cutting ---------------------------------------------------------------------------------

@@ -103,8 +103,8 @@ class Scan:
             case e.JobLost() if event.counted and event.job in self._shards:
                 self._losses[event.job] += 1
             case e.ShardClosed() if event.loop == self._loop:
-                self.losses = self._losses.pop(event.job, 0)
                 shard = self._shards.pop(event.job, None)
+                self.losses = self._losses.pop(event.job, 0) + (shard.lost if shard else 0)
                 answer = self._answers.pop(event.job, None)
                 if shard is not None and not event.whole:  # then all of it goes out once more
                     self.closed(shard, answer, event)
