@@ -43,6 +43,7 @@ from anabranch.work.from_settings import http_options, work_settings
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.child import Child
 from anabranch.work.kinds.lazy import LazyPerformer
+from anabranch.work.kinds.python.places import places_of
 from anabranch.work.loops.results import LoopResults
 from anabranch.work.network.addresses import read_policy
 from anabranch.work.pipeline.services import Services
@@ -134,6 +135,7 @@ class Parts:
         self._known_tools = known
         self._clusters = self._cluster_pools(clusters, workers) if clusters else None
         self.verbs.read.asked = self.engine.pools.asked
+        self.verbs.read.processes = places_of(self.performers.get("python"))
         registry = self.engine.engine_metrics.registry
         self._retention = RunRetention(store, self.engine.clock.now, settings.keep_runs, registry)
 

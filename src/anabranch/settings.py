@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -28,8 +29,23 @@ PATHS = (
     *("store", "rule_keys_file", "chain_signer_key_file", "chain_sent", "catalog", "participants"),
     *("token_file", "secret_key_file", "credential_folder", "tls_cert", "tls_key"),
 )
+#: What a process of inline code takes, with some libraries; a quarter of the memory is for them.
+_PROCESS_BYTES = 64 * 1024 * 1024
+_PROCESSES_MOST = 64
+_MEMORY_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of both kinds of cgroups
 #: Values that are secret whatever they are.
 SECRETS = ("token", "secret_key")
+
+
+def _memory_bytes() -> int:
+    """Of this machine, or what its container is given, where that is less."""
+    found = [1 << 30]  # where the system does not say
+    with suppress(AttributeError, OSError, ValueError):
+        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for name in _MEMORY_LIMITS:
+        with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
+            found.append(int(file.read()))  # "max" is no limit
+    return min(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +57,8 @@ class Settings:
     synchronous: Literal["FULL", "NORMAL"] = "FULL"  # NORMAL may lose the last turns at power loss
     jobs_max: int = 10_000  # jobs at work at once, of all kinds
     threads_max: int = 16  # for blocking callables
-    processes_max: int = max(2, os.cpu_count() or 2)  # for inline Python code
+    #: For inline Python code; as many as there are cores may compute, the others wait for something
+    processes_max: int = max(2, min(_PROCESSES_MOST, _memory_bytes() // 4 // _PROCESS_BYTES))
     shells_max: int = 16  # shell commands, scripts and containers at once
     container_command: str = ""  # what runs containers; empty: podman or docker, whichever is there
     inline_environment: str = ""  # variables that shell and Python work inherits: "NODE_ENV AWS_*"

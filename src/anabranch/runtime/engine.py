@@ -125,10 +125,10 @@ class EngineLoop:
         add_gauges(self._core, clock.now)
         self._writer = Writer(store, self.engine_metrics, seconds or time.perf_counter)
         self._wake = asyncio.Event()
+        job_queues.watch_rooms(self._wake.set)
         self.subscribers = Subscribers()
         self._mailbox = Mailbox(self._core, self.subscribers.records_changed)
-        self._mail_read_at = 0
-        self._mail_seconds = settings.poll_seconds
+        self._mail_read_at, self._mail_seconds = 0, settings.poll_seconds
         self._between_turns = BetweenTurns(self._wake.set)
         self._admissions = RunAdmissions(self._core, clock.now, self._wake.set)
         add_outage_metrics(self._writer.outage, self.engine_metrics.registry)

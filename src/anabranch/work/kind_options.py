@@ -38,7 +38,7 @@ class ContainerOptions(CommandOptions, frozen=True, kw_only=True):
 class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of the pool and of each of its processes."""
 
-    limit: int = max(2, os.cpu_count() or 1)
+    limit: int = max(2, os.cpu_count() or 1)  # processes at most
     recycle_after: int = 10_000  # jobs
     grace_seconds: float = 1.0  # between SIGTERM and SIGKILL
     output_bytes: int = 64 * 1024

@@ -12,6 +12,7 @@ from anabranch.work.kind_options import WorkSettings
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.lazy import LazyPerformer
 from anabranch.work.kinds.noop import Noop
+from anabranch.work.kinds.python.places import Places
 from anabranch.work.kinds.secrets import SecretsPerformer
 from anabranch.work.kinds.switched_off import SwitchedOff
 from anabranch.work.kinds.threads import Threads
@@ -64,6 +65,7 @@ class _Kinds:
         self._settings = settings
         self._payloads = payloads
         self._loops = loops
+        self._places = Places(settings.python.limit)
         off = "http" in settings.without
         self._http: Performer = SwitchedOff("http") if off else LazyPerformer(self._make_http)
         self._databases = {
@@ -73,7 +75,7 @@ class _Kinds:
         }
         self.performers: dict[str, Performer] = {
             "http": self._http,
-            "python": LazyPerformer(self._python),
+            "python": LazyPerformer(self._python, places=self._places),
             "shell": LazyPerformer(self._shell),
             "script": LazyPerformer(self._script),
             "container": LazyPerformer(self._container),
@@ -122,7 +124,7 @@ class _Kinds:
     def _python(self) -> Performer:
         from anabranch.work.kinds.python.performer import Python
 
-        return Python(self._settings.python, self._scripts)
+        return Python(self._settings.python, self._scripts, self._places)
 
     def _shell(self) -> Performer:
         from anabranch.work.kinds.commands.shell import Shell

@@ -398,9 +398,9 @@ def test_an_engine_hands_items_of_inline_code_on_together(monkeypatch: pytest.Mo
     together: list[int] = []
     run_each = Processes.run_each
 
-    async def counted(self: Processes, given: Any, take: Any) -> None:
+    async def counted(self: Processes, given: Any, take: Any, step: str) -> None:
         together.append(len(given.jobs))
-        await run_each(self, given, take)
+        await run_each(self, given, take, step)
 
     monkeypatch.setattr(Processes, "run_each", counted)
     step = {

@@ -29,6 +29,7 @@ from anabranch.operations.read.waiting import (
     kept_signals,
     place_words,
     signals_of,
+    with_processes,
     worded,
 )
 from anabranch.operations.runs.children import begun_children, through_children
@@ -39,6 +40,7 @@ from anabranch.runtime.nets import Nets
 from anabranch.runtime.values.payloads import holds_ref, mentions_ref, resolve
 from anabranch.store.damage import damage_of, require_reached, require_sound
 from anabranch.store.ports import Head, HeadFilter, Store
+from anabranch.work.kinds.python.places import Places
 
 if TYPE_CHECKING:
     from anabranch.operations.read.dispatches import Dispatch
@@ -60,6 +62,8 @@ class Reader:
         self.asked: Callable[[str], int] | None = None
         #: Where the jobs of pools are that compute clusters do; only an engine knows.
         self.clusters: Clusters | None = None
+        #: Of the processes of inline code; only an engine knows.
+        self.processes: Places | None = None
 
     @cached_property
     def timelines(self) -> Timelines:
@@ -283,7 +287,7 @@ class Reader:
 
     def _waiting(self, net: Net, state: State) -> list[dict[str, Any]]:
         unfinished = through_children(explain(net, state), state, self._child)
-        found = [self._told(state, one) for one in unfinished]
+        found = [self._told(net, state, one) for one in unfinished]
         missing = self._preflight.missing_for(net, state) if self._preflight is not None else []
         if missing:
             why = "an engine that has what it needs: " + "; ".join(one.message for one in missing)
@@ -303,8 +307,10 @@ class Reader:
         child = self.state_of(head)
         return (self.net(head), child) if is_child_of(child, state.run, job.id) else None
 
-    def _told(self, state: State, one: Unfinished) -> Waiting:
+    def _told(self, net: Net, state: State, one: Unfinished) -> Waiting:
         """One thing in words; a job of a pool also says who does that pool."""
+        if one.step in net.steps:  # it may be of a child
+            one = with_processes(net, state, one, self.processes)
         if self.clusters is not None:
             one, cluster = placed(state, one, self.clusters, self._now())
             if cluster is not None:

@@ -6,11 +6,12 @@ command line, which JSON carries too. A surface with buttons goes by the verb an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from anabranch.errors import NotFound
 from anabranch.kernel.explain import Mover, Unfinished, UnfinishedFields
@@ -20,6 +21,11 @@ from anabranch.net.net import Net
 from anabranch.net.waits import waits_of
 from anabranch.operations.read.on_clusters import JobPlace
 from anabranch.store.admission_ports import QueuePlace
+from anabranch.work.kinds.python.places import Places
+
+#: Of those that have a process of inline code, so many are named.
+HOLDERS_NAMED = 3
+_HOLDERS = (Mover("", "the end of a job that has one"),)
 
 SignalStatus = Literal["kept", "taken", "expired", "dropped"]
 
@@ -33,6 +39,37 @@ class Waiting(UnfinishedFields[str], frozen=True, omit_defaults=True):
 def worded(one: Unfinished, cluster: JobPlace | None = None) -> Waiting:
     movers = tuple(map(in_words, one.movers))
     return Waiting(**asdict(one) | {"movers": movers, "cluster": cluster})
+
+
+def with_processes(net: Net, state: State, one: Unfinished, places: Places | None) -> Unfinished:
+    """The same. Where it waits for a process it is queued, and says who has one."""
+    if places is None or state.paused:
+        return one
+    waiting = places.queued(state.run, one.step) if one.what in ("job", "loop") else 0
+    if one.what == "loop" and waiting:
+        out = len(state.loops[one.id].in_flight)
+        what = f"{one.waits_for}; {waiting:,} of {out:,} shards wait for {_process(places)}"
+        return replace(one, waits_for=what, at_work=waiting < out, queued=waiting >= out)
+    if waiting or _is_kept_back(net, one):
+        what = f"{_process(places)} for its code"
+        return replace(one, waits_for=what, movers=_HOLDERS, at_work=False, queued=True)
+    return one
+
+
+def _is_kept_back(net: Net, one: Unfinished) -> bool:
+    """It is inline code by itself, of this engine, and not begun."""
+    work = net.steps[one.step].work if one.what == "job" and one.queued and not one.pool else None
+    return work is not None and work.kind == "python"
+
+
+def _process(places: Places) -> str:
+    taken, now = places.taken, time.monotonic()
+    named = [
+        f"{one.step} of {one.run} for {now - one.since:.0f} s" for one in taken[:HOLDERS_NAMED]
+    ]
+    if len(taken) > HOLDERS_NAMED:
+        named.append(f"{len(taken) - HOLDERS_NAMED:,} more")
+    return f"a process ({len(taken):,} at work: {', '.join(named)})" if named else "a process"
 
 
 def place_words(places: Sequence[QueuePlace]) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -17,6 +18,8 @@ from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.jobs.dispatchers import is_dispatcher
 from anabranch.runtime.jobs.pool_queues import WorkerReport
 from anabranch.version import __version__
+from anabranch.work.kinds.python.places import places_of
+from anabranch.work.port import Performer
 
 #: A worker that waits for jobs asks again within 60 s; after twice that it is not heard.
 SILENT_MS = 120_000
@@ -47,6 +50,24 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: int  # when it was last heard; 0: not since this server started
 
 
+class JobInProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """Inline code at work in a process."""
+
+    run: str
+    step: str
+    seconds: float  # since when
+
+
+class PythonWork(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes of inline Python code. There are more of them while some only wait."""
+
+    places: int  # just now
+    most: int  # that there can be
+    at_work: int
+    queued: int  # jobs that wait for one
+    jobs: list[JobInProcess]  # the longest first, and of very many the first
+
+
 class ServerWork(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs that the server does itself: those of steps without a pool."""
 
@@ -57,14 +78,16 @@ class ServerWork(msgspec.Struct, frozen=True, kw_only=True):
     kinds: list[str]
     at_work: int
     queued: int  # jobs that wait for a place
+    python: PythonWork | None  # none where it does not do that kind
 
 
 class WorkerCards:
-    """One per question. `kinds` are those that the engine does itself."""
+    """One per question. `performers` are those of the engine itself."""
 
-    def __init__(self, engine: EngineLoop, kinds: Iterable[str]) -> None:
+    def __init__(self, engine: EngineLoop, performers: Mapping[str, Performer]) -> None:
         self._engine = engine
-        self._kinds = kinds
+        self._kinds = performers.keys()
+        self._places = places_of(performers.get("python"))
 
     def all(self) -> list[WorkerCard]:
         """The last one heard first, and then those of whom only a lease is known."""
@@ -103,6 +126,23 @@ class WorkerCards:
             kinds=kinds_of(self._kinds),
             at_work=queues.at_work,
             queued=queues.queued,
+            python=self._python(),
+        )
+
+    def _python(self) -> PythonWork | None:
+        places, waiting = self._places, self._engine.job_queues.waiting()
+        if places is None:
+            return None
+        taken, now = places.taken, time.monotonic()
+        return PythonWork(
+            places=places.size,
+            most=places.most,
+            at_work=len(taken),
+            queued=places.queued() + waiting.get("python", 0),
+            jobs=[
+                JobInProcess(run=one.run, step=one.step, seconds=round(now - one.since, 3))
+                for one in taken[:JOBS_SHOWN]
+            ],
         )
 
 

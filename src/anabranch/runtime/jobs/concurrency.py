@@ -8,17 +8,31 @@ here is durable: the log says what is scheduled, and recovery reads it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from functools import partial
 from heapq import heappop, heappush
+from typing import Protocol
 
 import msgspec
 
 from anabranch.settings import Settings
 from anabranch.work.kinds.callables import ThreadTool
+from anabranch.work.kinds.python.places import places_of
 from anabranch.work.port import Performer
 
 THREADS = "(threads)"  # no kind is called that
 LANES_KEPT = 1000  # without jobs: where pools are served here, a kind may have any name
+
+
+class Room(Protocol):
+    """How many jobs of a lane may be at work, where that changes with what they do."""
+
+    @property
+    def size(self) -> int: ...
+
+    def watch(self, is_wanted: Callable[[], bool], on_room: Callable[[], None]) -> None: ...
+
+    def look_soon(self) -> None: ...
 
 
 class ReadyJob(msgspec.Struct, frozen=True, gc=False):
@@ -48,20 +62,31 @@ class RankedQueue:
 
 
 class JobQueues:
-    """`shared` names the lane of kinds that share one; every other kind has its own."""
+    """`shared` names the lane of kinds that share one; every other kind has its own. A lane has a
+    limit, or a room that says how many may be at work just now, or neither."""
 
     def __init__(
         self,
         total: int = 1000,
         limits: Mapping[str, int] | None = None,
         shared: Mapping[str, str] | None = None,
+        rooms: Mapping[str, Room] | None = None,
     ) -> None:
         self._total = total
         self._limits = dict(limits or {})
         self._shared = dict(shared or {})
+        self._rooms = dict(rooms or {})
         self._queues: dict[str, deque[ReadyJob] | RankedQueue] = {}
         self._used: dict[str, int] = {}
         self._holders: dict[tuple[str, str], str] = {}  # (run, job) → lane
+
+    def watch_rooms(self, on_room: Callable[[], None]) -> None:
+        """`on_room` is called when a room has grown for which jobs wait."""
+        for lane, room in self._rooms.items():
+            room.watch(partial(self._is_wanted, lane), on_room)
+
+    def _is_wanted(self, lane: str) -> bool:
+        return bool(self._queues.get(lane))
 
     def add(self, run: str, job: str, attempt: int, kind: str, priority: int = 0) -> None:
         lane = self._shared.get(kind, kind)
@@ -84,8 +109,13 @@ class JobQueues:
     def _room(self, lane: str) -> bool:
         if len(self._holders) >= self._total:
             return False
-        limit = self._limits.get(lane)
-        return limit is None or self._used.get(lane, 0) < limit
+        room = self._rooms.get(lane)
+        limit = self._limits.get(lane) if room is None else room.size
+        if limit is None or self._used.get(lane, 0) < limit:
+            return True
+        if room is not None:
+            room.look_soon()
+        return False
 
     def take(self) -> Iterator[ReadyJob]:
         """Jobs that may start now; each holds a place until it is freed."""
@@ -141,6 +171,8 @@ def job_queues_for(settings: Settings, performers: Mapping[str, Performer]) -> J
         THREADS: settings.threads_max,
     }
     inner = {kind: getattr(one, "inner", one) for kind, one in performers.items()}
+    places = {kind: places_of(one) for kind, one in performers.items()}
+    rooms = {kind: room for kind, room in places.items() if room is not None}
     shared = {kind: THREADS for kind, one in inner.items() if isinstance(one, ThreadTool)}
     shared |= dict.fromkeys(("script", "container"), "shell")
-    return JobQueues(settings.jobs_max, limits, shared)
+    return JobQueues(settings.jobs_max, limits, shared, rooms)

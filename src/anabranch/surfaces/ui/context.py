@@ -29,6 +29,7 @@ from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.rendering import html, rendered
 from anabranch.surfaces.ui.views.forms import text_of as text_of
 from anabranch.surfaces.ui.views.graphs import Graphs
+from anabranch.work.kinds.python.places import Places
 
 log = logging.getLogger("anabranch.ui")
 
@@ -85,6 +86,11 @@ class Ui(msgspec.Struct):
     def clusters(self) -> Clusters | None:
         """Where the jobs of pools are that compute clusters do."""
         return self.parts.verbs.read.clusters
+
+    @property
+    def processes(self) -> Places | None:
+        """Of inline code."""
+        return self.parts.verbs.read.processes
 
     @property
     def has_pools(self) -> bool:

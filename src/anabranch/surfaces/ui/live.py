@@ -271,10 +271,15 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
             return
         # What is costly to tell is told less often.
         await asyncio.sleep(max(REST_SECONDS, 10 * (time.perf_counter() - begun)))
-        while not (
-            moving.finished or await stream.wait() or state.loops or watch.ui.clusters is not None
-        ):
-            pass  # estimates of loops change by time alone, as where a job is on a cluster
+        while not (moving.finished or await stream.wait() or _changes_by_time(watch, state)):
+            pass
+
+
+def _changes_by_time(watch: Watch, state: State) -> bool:
+    """The estimates of loops do, and where a job is on a cluster or waits for a process."""
+    ui = watch.ui
+    waits = ui.processes is not None and ui.processes.queued(watch.run) > 0
+    return bool(state.loops) or ui.clusters is not None or waits
 
 
 async def _tell_ways(watch: Watch, head: Head, stream: Stream) -> int:
@@ -295,7 +300,7 @@ async def _tell_ways(watch: Watch, head: Head, stream: Stream) -> int:
 async def _parts(watch: Watch, head: Head, net: Net, state: State) -> dict[str, str]:
     ui, base = watch.ui, run_path(watch.run)
     loops = run_facts.loop_rows(state, ui.now())
-    waits = run_facts.waits_of(net, state, ui.clusters, ui.now())
+    waits = run_facts.waits_of(net, state, ui.clusters, ui.processes, ui.now())
     failures = await ui.failures(head, net, state)
     given = (base, watch.csrf, watch.may)
     how = (status_of(state), state.finished)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anabranch.kernel.values import Answer
+from anabranch.work.kinds.python.places import Places
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.secrets.redaction import given_to_work
 
@@ -13,9 +14,15 @@ class LazyPerformer:
     """Stands for a performer until it is needed. What it works with may be secret: then every job
     of it is given these secrets."""
 
-    def __init__(self, make: Callable[[], Performer], secrets: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Performer],
+        secrets: Sequence[str] = (),
+        places: Places | None = None,
+    ) -> None:
         self._make = make
         self._secrets = secrets
+        self.places = places  # how many jobs it does at once, where it says so itself
         self._made: Performer | None = None
 
     async def perform(self, task: Task) -> Answer | Parked:

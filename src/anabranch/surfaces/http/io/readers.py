@@ -86,6 +86,7 @@ class Readers:
         read = (InlineReader if near else Reader)(store, self._parts.nets, self._parts.preflight)
         read.asked = self._parts.engine.pools.asked
         read.clusters = self._parts.verbs.read.clusters
+        read.processes = self._parts.verbs.read.processes
         read.timelines = self._timelines
         return ReadHandle(store, read, Sessions(store, read, _send), near)
 

@@ -59,7 +59,7 @@ async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[st
         "state": state,
         "net": net,
         "counts": moving.counts,
-        "waits": run_facts.waits_of(net, state, ui.clusters, ui.now()),
+        "waits": run_facts.waits_of(net, state, ui.clusters, ui.processes, ui.now()),
         "aside": _aside(ui, head, net, state),
         "loops": run_facts.loop_rows(state, ui.now()),
         "run_failures": failures,

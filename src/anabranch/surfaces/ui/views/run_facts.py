@@ -21,6 +21,8 @@ from anabranch.operations.read.on_clusters import (
     cluster_name,
     placed,
 )
+from anabranch.operations.read.waiting import with_processes
+from anabranch.work.kinds.python.places import Places
 
 WAITS_SHOWN = 40
 
@@ -44,8 +46,10 @@ class Waits(msgspec.Struct, frozen=True):
         return self.total - sum(1 + one.more for one in self.shown)
 
 
-def waits_of(net: Net, state: State, clusters: Clusters | None, now: int) -> Waits:
-    found = explain(net, state)
+def waits_of(
+    net: Net, state: State, clusters: Clusters | None, processes: Places | None, now: int
+) -> Waits:
+    found = [with_processes(net, state, one, processes) for one in explain(net, state)]
     shown: list[Wait] = []
     for one in found[:WAITS_SHOWN]:
         wait = _wait(state, one, clusters, now)

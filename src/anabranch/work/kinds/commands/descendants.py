@@ -31,11 +31,25 @@ class SystemProcess(NamedTuple):
         return self.pid, self.started
 
 
+class ProcessorUse(NamedTuple):
+    seconds: float  # that it has computed
+    sleeps: bool  # it wants no core just now
+
+
 def now() -> int:
     """This instant as `started` counts, a little early: processes are dated in coarse ticks."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return 0
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")) - 1
+
+
+def processor_use(pid: int) -> ProcessorUse | None:
+    """None where nobody can tell."""
+    fields = _stat(pid)
+    if not fields:
+        return None
+    ticks = int(fields[11]) + int(fields[12])
+    return ProcessorUse(ticks / os.sysconf("SC_CLK_TCK"), fields[0] != b"R")
 
 
 def descendants(leader: int, mark: str, since: int) -> list[SystemProcess]:
@@ -86,14 +100,19 @@ def _processes() -> Iterator[SystemProcess]:
 
 def _read(pid: int) -> SystemProcess | None:
     """None for one that is gone, or only waits to be reaped."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    if fields[0] in (b"Z", b"X"):
+    fields = _stat(pid)
+    if not fields or fields[0] in (b"Z", b"X"):
         return None
     return SystemProcess(pid, int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What the system says of it, from its state on; nothing of one that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
 def _environment(pid: int) -> list[bytes]:

@@ -29,6 +29,7 @@ from anabranch.work.kinds import inputs
 from anabranch.work.kinds.commands.isolation import Isolation
 from anabranch.work.kinds.python.context import layers_of
 from anabranch.work.kinds.python.inline import LAYERS, InlineJob, execute
+from anabranch.work.kinds.python.places import Places
 from anabranch.work.kinds.python.processes import JobsTogether, Processes
 from anabranch.work.kinds.python.together import ProcessFailure, ProcessOutcome
 from anabranch.work.kinds.script_sources import ScriptSources, script_text
@@ -67,9 +68,13 @@ class Python:
     """Performs inline Python code in a pool of processes."""
 
     def __init__(
-        self, options: ProcessOptions | None = None, scripts: ScriptSources | None = None
+        self,
+        options: ProcessOptions | None = None,
+        scripts: ScriptSources | None = None,
+        places: Places | None = None,
     ) -> None:
         self._options = options
+        self._places = places
         self._scripts = scripts or ScriptSources()
         self._isolation = (options or ProcessOptions()).isolation
         self._processes: Processes | None = None
@@ -81,10 +86,8 @@ class Python:
             request = _request(task, code)
         except InputError as error:
             return misconfigured(error)
-        if self._processes is None:
-            self._processes = Processes(self._options)
         try:
-            outcome = await self._processes.run(request, limit)
+            outcome = await self._started().run(request, limit, task.step)
         except TimeoutError:
             return _timed_out(limit)
         except OSError as error:
@@ -162,8 +165,6 @@ class Python:
             shared = msgspec.json.encode(first.shared, enc_hook=as_builtin) if first.shared else b""
         except (TypeError, ValueError, RecursionError):
             return False
-        if self._processes is None:
-            self._processes = Processes(self._options)
 
         def heard(outcomes: Sequence[ProcessOutcome]) -> None:
             take([self._answered(outcome, first.step) for outcome in outcomes])
@@ -171,12 +172,17 @@ class Python:
         try:
             bodies = [item.body for item in items]
             given = JobsTogether(common, shared, bodies, numbers, first.limit)
-            await self._processes.run_each(given, heard)
+            await self._started().run_each(given, heard, first.step)
         except TimeoutError:
             take([_timed_out(first.limit)])
         except OSError as error:
             take([_not_started(error)])
         return True
+
+    def _started(self) -> Processes:
+        if self._processes is None:
+            self._processes = Processes(self._options, self._places)
+        return self._processes
 
     def _answered(self, outcome: ProcessOutcome, step: str) -> Answer:
         if outcome.output and outcome.error is None:

@@ -3,6 +3,8 @@
 A process runs one job at a time; it may be given many in one request (`together.py`). It is stopped
 with everything it started when its job is cancelled or breaks it, and retired when a job left
 threads or processes behind or it has served `recycle_after` jobs. The next job then gets a new one.
+How many there may be, and which job is next, is said in `places.py`; those that nobody needs any
+more end after a while, but for as many as there are cores.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -20,6 +23,7 @@ from anabranch.work.kinds.commands.capture import Capture
 from anabranch.work.kinds.commands.child_process import ChildProcess, ending, undisturbed
 from anabranch.work.kinds.python.channel import Channel
 from anabranch.work.kinds.python.inline_server import CHANNEL_LOST, RECORD, RETIRE
+from anabranch.work.kinds.python.places import Place, Places
 from anabranch.work.kinds.python.together import (
     ProcessFailure,
     ProcessOutcome,
@@ -35,6 +39,8 @@ _PROGRAM = str(Path(__file__).with_name("worker.py"))
 #: ends, however busy the machine is; and of one that says what makes no sense.
 _ENDING_SECONDS = 10.0
 _FAREWELL_SECONDS = 0.5
+#: So long a process that nobody needs is kept: the next job may come, and a start takes a while.
+IDLE_SECONDS = 10.0
 _SMALLEST_LIMIT = 64 * 1024  # the worker's own failures are below that
 
 
@@ -58,44 +64,52 @@ TakeOutcomes = Callable[[Sequence[ProcessOutcome]], None]
 class Processes:
     """A pool of Python processes for one event loop."""
 
-    def __init__(self, options: ProcessOptions | None = None) -> None:
+    def __init__(self, options: ProcessOptions | None = None, places: Places | None = None) -> None:
         self._options = options or ProcessOptions()
-        self._slots = asyncio.Semaphore(self._options.limit)
+        self._places = places or Places(self._options.limit)
         self._workers: set[_Worker] = set()
-        self._idle: list[_Worker] = []
+        self._idle: list[_Worker] = []  # the longest first
         self._retiring: set[asyncio.Task[None]] = set()
+        self._end_idle: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def run(self, request: bytes, seconds: float | None = None) -> ProcessOutcome:
+    async def run(
+        self, request: bytes, seconds: float | None = None, step: str = ""
+    ) -> ProcessOutcome:
         """Runs one job, with `seconds` from its start; a cancel or TimeoutError has stopped it.
         What it prints goes to the log of the job in whose context this is called."""
-        async with self._slots:
-            worker = await self._ready_worker()
-            try:
-                async with time_limit(seconds):
-                    outcome = await worker.ask(request)
-            except BaseException:
-                await undisturbed(self._remove(worker, with_descendants=True))
-                raise
-            self._give_back(worker)
-            return outcome
+        async with self._worker(step) as worker, time_limit(seconds):
+            return await worker.ask(request)
 
-    async def run_each(self, given: JobsTogether, take: TakeOutcomes) -> None:
+    async def run_each(self, given: JobsTogether, take: TakeOutcomes, step: str = "") -> None:
         """Runs some of the jobs, one after the other in one process, at least the first. What came
         of each is taken as soon as it is known; a `TimeoutError` is about the first job that it is
         not known of. The jobs after the last that was taken have not begun."""
-        async with self._slots:
-            worker = await self._ready_worker()
+        async with self._worker(step) as worker:
+            await worker.ask_each(given, take)
+
+    @asynccontextmanager
+    async def _worker(self, step: str) -> AsyncIterator[_Worker]:
+        """A process that does what one job or the jobs of one request want; it is gone afterwards,
+        with all it started, where that was cut short."""
+        place = await self._places.take(step)
+        try:
+            worker = await self._ready_worker(place)
             try:
-                await worker.ask_each(given, take)
+                yield worker
             except BaseException:
                 await undisturbed(self._remove(worker, with_descendants=True))
                 raise
             self._give_back(worker)
+        finally:
+            self._places.free(place)
 
     async def close(self) -> None:
         """Stops every process, busy or not; jobs still running get a failure for an answer."""
         self._closed = True
+        self._places.close()
+        if self._end_idle is not None:
+            self._end_idle.cancel()
         await asyncio.gather(*(self._remove(worker) for worker in tuple(self._workers)))
         await asyncio.gather(*self._retiring)
 
@@ -103,25 +117,49 @@ class Processes:
     def pids(self) -> tuple[int, ...]:
         return tuple(worker.pid for worker in self._workers)
 
-    async def _ready_worker(self) -> _Worker:
+    async def _ready_worker(self, place: Place) -> _Worker:
         if self._closed:
             raise RuntimeError("these processes are closed")
+        worker = await self._idle_worker()
+        if worker is None:
+            worker = _Worker(self._options)
+            self._workers.add(worker)
+        self._places.begin(place, worker.pid)
+        return worker
+
+    async def _idle_worker(self) -> _Worker | None:
         while self._idle:
             worker = self._idle.pop()
             if worker.alive:
                 return worker
             await undisturbed(self._remove(worker))
-        worker = _Worker(self._options)
-        self._workers.add(worker)
-        return worker
+        return None
 
     def _give_back(self, worker: _Worker) -> None:
-        if worker.fit and not self._closed:
-            self._idle.append(worker)
+        if not worker.fit or self._closed:
+            self._retire(worker)
             return
-        retiring = asyncio.create_task(self._remove(worker))  # nobody has to wait for that
+        loop = asyncio.get_running_loop()
+        worker.idle_since = loop.time()
+        self._idle.append(worker)
+        if len(self._workers) > self._places.cores and self._end_idle is None:
+            self._end_idle = loop.call_later(IDLE_SECONDS, self._retire_idle)
+
+    def _retire(self, worker: _Worker) -> None:
+        """Nobody has to wait for that."""
+        retiring = asyncio.create_task(self._remove(worker))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
+
+    def _retire_idle(self) -> None:
+        self._end_idle, loop = None, asyncio.get_running_loop()
+        spare = min(len(self._workers) - self._places.cores, len(self._idle))
+        old = [one for one in self._idle[:spare] if loop.time() - one.idle_since >= IDLE_SECONDS]
+        del self._idle[: len(old)]
+        for worker in old:
+            self._retire(worker)
+        if spare > len(old):
+            self._end_idle = loop.call_later(IDLE_SECONDS, self._retire_idle)
 
     async def _remove(self, worker: _Worker, *, with_descendants: bool = False) -> None:
         await worker.stop(with_descendants=with_descendants)
@@ -133,6 +171,7 @@ class _Worker:
 
     def __init__(self, options: ProcessOptions) -> None:
         self._options = options
+        self.idle_since = 0.0  # as the event loop counts
         self._jobs = 0
         self._fit = True
         self._closed = False

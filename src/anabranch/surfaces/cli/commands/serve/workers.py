@@ -14,6 +14,7 @@ from anabranch.surfaces.cli.output import render
 
 WORKERS = ("WORKER", "STATE", "POOLS", "JOBS", "HOST", "PID", "VERSION", "HEARD")
 JOBS = ("JOB", "RUN", "POOL", "LEASE LEFT")
+HOLDERS = 10  # of processes, that are named
 
 
 async def workers(options: argparse.Namespace, settings: Settings) -> int:
@@ -42,9 +43,23 @@ def _lines(found: Row) -> list[str]:
     server, cards = found["server"], found["items"]
     own = f"the server itself ({_where(server)}): {_jobs(server)} at work"
     own += f", {server['queued']:,} queued" if server["queued"] else ""
+    lines = [own, *_process_lines(server.get("python"))]  # older servers do not tell
     if not cards:
-        return [own, "no worker has asked this server since it started"]
-    return [own, *render.table(map(_row, cards), WORKERS)]
+        return [*lines, "no worker has asked this server since it started"]
+    return [*lines, *render.table(map(_row, cards), WORKERS)]
+
+
+def _process_lines(python: Row | None) -> list[str]:
+    """Who has the processes of inline code, where somebody has one."""
+    if python is None or not (python["jobs"] or python["queued"]):
+        return []
+    head = f"processes of Python code: {python['at_work']:,} of {python['places']:,} at work"
+    head += f" (up to {python['most']:,}), {python['queued']:,} jobs wait for one"
+    return [head, *(f"  {_held(one)}" for one in python["jobs"][:HOLDERS])]
+
+
+def _held(one: Row) -> str:
+    return f"{render.clean(one['step'])} of {one['run']} for {one['seconds']:,.0f} s"
 
 
 def _row(card: Row) -> tuple[str, ...]:
