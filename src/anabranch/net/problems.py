@@ -128,6 +128,7 @@ CODES: Mapping[str, str] = {
     "short-secret": "a secret that is too short to be found inside a text",
     "misplaced-task": "a task that cannot stand at this place",
     "shared-write": "items that run at once write the same context key",
+    "failure-goes-on": "a step that can fail, whose failure is followed like its success",
     "decision-arc": "an arc of a decision that does not say which way it means",
     "no-reducer": "`set_shared` without a reducer for it",
     "rate-at-workers": "a rate of a kind or a host, and a pool whose workers do not know it",

@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 
 from anabranch.expressions.port import Expression
 from anabranch.literals import Reducer
-from anabranch.net.net import WaitRule
+from anabranch.net.net import Step, WaitRule
 from anabranch.net.problems import Position
 
 Control = Literal["continue", "skip", "retry", "jump", "break", "fail"]
@@ -156,3 +156,17 @@ class Iteration(msgspec.Struct, frozen=True):
         if for_good and self.stops:
             return True
         return self.ordered and (not for_good or self.program.writes)
+
+
+def program_of(step: Step) -> Program | None:
+    """The tasks of a step, for each item where it is a loop; None where its work is one task."""
+    program = None if step.work is None else step.work.program
+    found = program.program if isinstance(program, Iteration) else program
+    return found if isinstance(found, Program) else None
+
+
+def tasks_of(step: Step) -> Iterator[TaskSpec]:
+    """Every task of its program, those of hooks and inner loops included."""
+    program = program_of(step)
+    if program is not None:
+        yield from program.every_task()

@@ -17,6 +17,8 @@ B_TO_A = "- {step: b, next: {arcs: [{step: a}]}}"
 B_TO_C = "- {step: b, next: {arcs: [{step: c}]}}"
 TWO_ARCS = "- {step: a, next: {arcs: [{step: b}, {step: b}]}}"
 ROUND = "- {step: a, next: {arcs: [{step: a}]}}"
+CODE = "- {step: a, tool: {kind: python, code: 'result = 1'}, next: {arcs: [{step: b}]}}"
+CODE_B = "- {step: b, tool: {kind: python, code: 'result = 1'}}"
 VAULT = "name: k, kind: secret_manager, provider: vault"
 KEY = "{name: k, kind: env, variable: V}"
 GUARDED_ROUND = "- {step: a, next: {arcs: [{step: a, when: ctx.x}]}}"
@@ -50,6 +52,7 @@ IN_A_PLAYBOOK = [
     ("ignored-key", "executor: {requires: {tools: [x]}}\n" + steps(A), 4, 12, "`requires`"),
     ("hidden-name", steps(f"- {{step: event, {NOOP}}}"), 5, 4, "a meaning of its own"),
     ("hidden-name", "workload: {a: 1}\n" + steps(A), 6, 4, "a workload key"),
+    ("failure-goes-on", steps(CODE, CODE_B), 5, 69, "'a' fails the run goes on to 'b'"),
     (
         "hidden-name",
         "workload: {b: 1}\n" + steps(f"- {{step: a, tool: [{LABELLED}]}}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -11,12 +12,13 @@ from anabranch.net.net import Step
 from anabranch.net.program import Iteration, Program
 from anabranch.operations.definitions.prepare import check
 from anabranch.store.ports import Commit
-from anabranch.testing import simulate
+from anabranch.testing import error, play, simulate
 from anabranch.testing.random.nets import RANDOM_PATCHES
 from anabranch.testing.random.playbooks import random_playbook, random_playbook_net
 from anabranch.testing.simulated.audit import Audit
 from seeds import seeds
 
+FAILURE = re.compile("failure-goes-on.*step '(\\w+)' fails the run goes on to '(\\w+)'")
 SEEDS = seeds(600, least=200)  # fewer would not meet every event that is looked for
 
 
@@ -53,6 +55,21 @@ def test_all_parts_of_a_playbook_occur() -> None:
     assert any(step.admission for step in steps)
     assert {branch.mode for step in steps for branch in step.branches} == {"exclusive", "inclusive"}
     assert any(net.final for net in nets)
+
+
+def test_a_failure_that_goes_on_does_so_unless_the_playbook_stops() -> None:
+    """What `check` says of a step is what happens when it fails: its first arc is taken."""
+    told = 0
+    for seed in range(200):
+        text = random_playbook(seed)
+        for name, target in FAILURE.findall("\n".join(map(str, check(text).problems))):
+            played = play(text, start=name, script={name: error("schema")}, limit=20_000)
+            if list(played.step(name).statuses[:1]) == ["failed"]:
+                told += 1
+                assert target in played.steps, f"random_playbook({seed}), {name}"
+        stopping = re.sub('"on_failure": "[a-z]+"', '"on_failure": "stop"', text)
+        assert not FAILURE.search("\n".join(map(str, check(stopping).problems)))
+    assert told > 20
 
 
 def test_hundreds_of_playbooks_keep_every_law_under_faults(monkeypatch: pytest.MonkeyPatch) -> None:

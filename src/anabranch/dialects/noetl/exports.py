@@ -27,14 +27,15 @@ _ANY = re.compile(r"\b(?:iter|vars|step)\b(?!\s*(?:\.|\[\s*['\"]))")
 def exported(branches: Iterable[Branch], patches: Iterable[Patch]) -> frozenset[str] | None:
     """The names that may be asked for; None where that can be any."""
     found: set[str] = set()
-    for expression in _expressions(branches, patches):
+    for expression in expressions_of(branches, patches):
         if _ANY.search(expression.text):
             return None
         found |= set(_WORD.findall(expression.text))
     return frozenset(found)
 
 
-def _expressions(branches: Iterable[Branch], patches: Iterable[Patch]) -> Iterator[Expression]:
+def expressions_of(branches: Iterable[Branch], patches: Iterable[Patch]) -> Iterator[Expression]:
+    """What stands after a step: its writes, and the guards, arguments and writes of its arcs."""
     for patch in patches:
         yield patch.value
     for branch in branches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
 from anabranch.dialects.noetl.concurrency import ConcurrencyReader
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.exports import with_kept_results
+from anabranch.dialects.noetl.failures import warn_of_failures_that_go_on
 from anabranch.dialects.noetl.joins import Join, joined, say_reading
 from anabranch.dialects.noetl.lookups import Lookups, reads_of, shape_of
 from anabranch.dialects.noetl.loops import LoopReader
@@ -37,7 +38,7 @@ from anabranch.literals import PRIORITY_MAX
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import CredentialName, Net, RunPolicy, Step
 from anabranch.net.problems import Problem, closest, did_you_mean
-from anabranch.net.program import Iteration, Program, TaskSpec
+from anabranch.net.program import Iteration, tasks_of
 
 OnFailure = Literal["fail", "handled", "partial", "stop"]
 ON_FAILURE: tuple[OnFailure, ...] = ("fail", "handled", "partial", "stop")
@@ -125,6 +126,8 @@ class Playbook:
         if spec is not None:
             spec.finish()
         say_reading(net, join, self._joins, self.findings)
+        if not self._options.any_tool:  # it was checked elsewhere, and is to run
+            warn_of_failures_that_go_on(net, self._templates, self.findings)
         return joined(net) if join == "all" else net, self.findings.problems
 
     # -- the head ----------------------------------------------------------------------------
@@ -469,11 +472,3 @@ def known_names(
             for rule in task.rules:
                 known |= {write.key for write in (*rule.set_ctx, *rule.set_iter)}
     return known
-
-
-def tasks_of(step: Step) -> Iterator[TaskSpec]:
-    program = None if step.work is None else step.work.program
-    if isinstance(program, Iteration):
-        program = program.program
-    if isinstance(program, Program):
-        yield from program.every_task()

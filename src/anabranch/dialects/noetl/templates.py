@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from typing import Any
 
@@ -19,6 +19,7 @@ from anabranch.expressions.jinja.jinja import (
     ConditionTemplate,
     Jinja,
     TemplateError,
+    TemplateTree,
     View,
     has_template,
 )
@@ -26,6 +27,13 @@ from anabranch.expressions.jinja.template import TemplateLookup
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import ChildPath, CredentialName, ExtraNeed
 from anabranch.net.problems import Position
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A guard, and what it looks up, each with its place."""
+
+    guard: Expression
+    readings: tuple[tuple[TemplateLookup, Position], ...]
 
 
 class Quoting(msgspec.Struct, frozen=True):
@@ -48,11 +56,12 @@ class TemplateCompiler:
         self._document = document
         self._findings = findings
         self._language = Jinja(view)
-        self._lenient = False
+        self.lenient = False  # what is undefined is empty text
         #: Every top-level name a template looks up, with the place of the template.
         self.names: list[tuple[str, Position]] = []
         #: Everything that templates look up, with its place.
         self.readings: list[tuple[TemplateLookup, Position]] = []
+        self.conditions: list[Condition] = []  # guards, whose readings are among those
         self.python: list[str] = []  # code of the playbook; it can read more than its arguments
         self.children: list[ChildPath] = []  # playbooks that are named
         self.credentials: list[CredentialName] = []  # named, and not in the keychain
@@ -61,14 +70,14 @@ class TemplateCompiler:
 
     def be_lenient(self) -> None:
         """What is undefined is empty text, as it is where playbooks come from."""
-        self._lenient = True
+        self.lenient = True
         self._language = Jinja(view, lenient=True)
 
     def viewed(self, names: View, also: Collection[str] = ()) -> TemplateCompiler:
         """The same with other names in sight, some of them there only; what is found about the
         rest stays together."""
         other = copy(self)
-        other._language = Jinja(names, lenient=self._lenient)
+        other._language = Jinja(names, lenient=self.lenient)
         other._also = frozenset(also)
         return other
 
@@ -162,8 +171,9 @@ class TemplateCompiler:
         if not isinstance(node, Scalar) or not isinstance(node.value, str):
             self._findings.wrong_type(node, what, 'a condition such as "{{ ctx.ready }}"')
             return Constant(False)
-        text = in_words_of_today(node.value)
+        text, before = in_words_of_today(node.value), len(self.readings)
         guard = self._compiled(node, lambda: self._language.condition(text))
+        self.conditions.append(Condition(guard, tuple(self.readings[before:])))
         if isinstance(guard, ConditionTemplate) and guard.renders_text:
             message = f"{what} is text with templates in it, and text is nearly always true"
             hint = "put the whole condition between one pair of braces"
@@ -194,3 +204,25 @@ class TemplateCompiler:
                 message = f"{said} {one.compared[0]!r}, and is a number"
                 hint = "compare `run_id`, which is a text, or write `| string` after it"
                 self._findings.add(at, "numeric-id", message, hint, "note")
+
+
+def keys_of(inputs: Expression | None) -> frozenset[str]:
+    """The keys that the inputs of a task have, as far as its text says."""
+    inner = getattr(inputs, "inner", inputs)  # of code that reads more than its inputs
+    structure = inner.value if isinstance(inner, Constant) else None
+    if isinstance(inner, TemplateTree):
+        structure = inner.structure
+    return frozenset(structure) if isinstance(structure, dict) else frozenset()
+
+
+def lookups_in(structure: Any) -> Iterator[TemplateLookup]:
+    """What the templates inside an expression look up."""
+    inner = structure.structure if isinstance(structure, TemplateTree) else structure
+    if isinstance(inner, Mapping):
+        for part in inner.values():
+            yield from lookups_in(part)
+    elif isinstance(inner, list):
+        for part in inner:
+            yield from lookups_in(part)
+    else:
+        yield from getattr(inner, "readings", ())
