@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ import pytest
 import yaml
 
 import anabranch
+from anabranch.dialects.noetl.error_guards import task_kinds_of
+from anabranch.dialects.noetl.error_kinds import KNOWN_TASKS, error_kinds_of
 from anabranch.dialects.port import Compiled
 from anabranch.kernel.summary import loops_of
 from anabranch.operations.definitions.prepare import canonical_text, check
@@ -97,6 +99,7 @@ class Outcome:
     joins: list[dict[str, Any]]
     problem: str
     waited_for: str
+    failures: list[dict[str, Any]] = field(default_factory=list)
 
 
 async def act(engine: anabranch.Engine, run: str, one: Act) -> None:
@@ -149,6 +152,7 @@ class Workplace:
             shown["joins"],
             (shown["problem"] or {}).get("message", ""),
             "; ".join(one["waits_for"] for one in waiting),
+            shown["failures"],
         )
 
 
@@ -210,9 +214,18 @@ def run_here(path: Path, case: Case, stage: Stage, workplace: Workplace) -> None
         else workplace.carry_out(path, expected)
     )
     compare(outcome, expected)
+    assert [one for one in outcome.failures if not is_foreseen(one, path)] == []
     assert (expected.waits_for or "") in outcome.waited_for, outcome.waited_for
     for name, text in expected.written.items():
         assert (folder / name).read_text(encoding="utf-8") == text
+
+
+def is_foreseen(failure: dict[str, Any], path: Path) -> bool:
+    """Whether guards may ask for the kind of this error without a warning of `check`."""
+    net = checked(path).net
+    assert net is not None
+    tasks = task_kinds_of(net.steps[failure["step"]]) | ({"http"} if net.keychain else set())
+    return not tasks <= KNOWN_TASKS or failure["kind"] in error_kinds_of(tasks)
 
 
 def carry_out_alone(

@@ -106,6 +106,7 @@ CODES: Mapping[str, str] = {
     "unknown-input": "a template reads an input that is not there, close to one that is",
     "unknown-field": "a template reads a field that the result of a step does not have",
     "unknown-error-kind": "a guard compares the kind of an error with one that does not exist",
+    "unreachable-error-kind": "a guard asks for a kind of error that no task before it gives",
     "unknown-function": "a template calls a function that does not exist",
     "bad-code": "Python code that cannot be compiled",
     "tool-arguments": "arguments that a registered tool does not take, or lacks",

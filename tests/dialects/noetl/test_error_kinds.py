@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,12 +14,18 @@ import pytest
 import anabranch
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Scalar
-from anabranch.dialects.noetl.error_kinds import ERROR_KINDS
+from anabranch.dialects.noetl.error_kinds import ERROR_KINDS, OF_WORK, error_kinds_of
 from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.net.problems import Position
 from anabranch.testing import play
-from anabranch.work.kinds.commands import command
-from anabranch.work.kinds.http import response
+from anabranch.work.kinds import artifact, secrets, transfer
+from anabranch.work.kinds.buckets import buckets, gcs, login
+from anabranch.work.kinds.commands import command, container, script, shell
+from anabranch.work.kinds.http import performer, response
+from anabranch.work.kinds.nats import client
+from anabranch.work.kinds.nats import performer as nats
+from anabranch.work.kinds.python import exception_kinds, inline, processes
+from anabranch.work.kinds.python import performer as python
 from anabranch.work.sql import duckdb, postgres, sqlite
 from syntax import nodes_in
 
@@ -28,6 +35,23 @@ SOURCE = Path(anabranch.__file__).parent
 PAGE = SOURCE.parents[1] / "docs" / "playbook" / "errors.md"
 AT = Position(1, 1, "<text>")
 MAKERS = {"Fault", "fault", "failed", "postponed"}
+#: Where the work of each kind says what went wrong.
+_CALLS = (performer, response)
+_BUCKETS = (*_CALLS, buckets, login)
+_SQL = {"postgres": (postgres,), "sqlite": (sqlite,), "duckdb": (duckdb,)}
+MODULES: Mapping[str, tuple[ModuleType, ...]] = {
+    **_SQL,
+    "http": _CALLS,
+    "transfer": (transfer, *_CALLS, postgres, sqlite, duckdb),
+    "gcs": (gcs, *_BUCKETS),
+    "artifact": (artifact, *_BUCKETS),
+    "secrets": (secrets, *_CALLS),
+    "nats": (client, nats),
+    "python": (python, inline, processes, exception_kinds),
+    "shell": (shell, command),
+    "script": (script, command),
+    "container": (container, command),
+}
 
 
 def kinds_in(file: Path) -> Iterator[str]:
@@ -37,6 +61,15 @@ def kinds_in(file: Path) -> Iterator[str]:
             first = node.args[0]
             if name in MAKERS and isinstance(first, ast.Constant):
                 yield str(first.value)
+            for keyword in node.keywords:  # the kind of a command's other exit codes
+                if keyword.arg == "other" and isinstance(keyword.value, ast.Constant):
+                    yield str(keyword.value.value)
+
+
+def words_in(module: ModuleType) -> set[str]:
+    """Every text in it, wherever it stands."""
+    nodes = nodes_in(Path(str(module.__file__)).read_text())
+    return {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
 
 
 def test_every_kind_that_is_written_anywhere_is_known() -> None:
@@ -54,6 +87,27 @@ def test_every_kind_of_a_table_is_known() -> None:
     found = {kind for table in tables for kind, _ in table.values()} | {*response._KINDS.values()}
     assert len(found) > 10
     assert found - ERROR_KINDS == set()
+
+
+def test_every_task_can_give_what_its_source_names() -> None:
+    """Each kind of error that a module of its work makes is one of the table, and those that only
+    some tasks give are named somewhere in the work of each of them."""
+    for task, modules in MODULES.items():
+        files = [Path(str(module.__file__)) for module in modules]
+        made = {kind for file in files for kind in kinds_in(file)}
+        if task in ("shell", "script", "container"):
+            made |= {kind for kind, _ in command.EXIT_KINDS.values()}
+        assert made - error_kinds_of([task]) == set(), task
+        words = set().union(*map(words_in, modules))
+        assert {kind for kind, tasks in OF_WORK.items() if task in tasks} - words == set(), task
+    assert {task for tasks in OF_WORK.values() for task in tasks} == MODULES.keys()
+
+
+def test_the_page_names_the_tasks_that_give_it() -> None:
+    rows = re.findall(r"^\| `([a-z_]+)` \|[^|]+\| ([^|]+) \|$", PAGE.read_text(), re.MULTILINE)
+    said = {kind: sorted(re.findall("`([a-z]+)`", tasks)) for kind, tasks in rows}
+    assert said == {kind: sorted(tasks) for kind, tasks in OF_WORK.items()}
+    assert {tasks for kind, tasks in rows if not said[kind]} == {"all"}
 
 
 def test_the_page_has_each_of_them_once() -> None:

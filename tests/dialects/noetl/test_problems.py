@@ -49,6 +49,7 @@ ELSEWHERE = {
 
 NOOP = "tool: {kind: noop}"
 LATE = "{step: s, when: \"{{ error.kind == 'tmeout' }}\"}"
+OTHER = LATE.replace("tmeout", "shell")
 TWO_RULES = "rules: [{else: {allow: true}}, {when: a}]"
 
 #: (code, lines below `- step: s`, line and column of the problem, words of the message)
@@ -130,6 +131,7 @@ IN_A_STEP = [
     ("unknown-name", 'tool: {kind: noop, result: "{{ fetch.count }}"}', 6, 30, "'fetch'"),
     ("unknown-name", 'tool: {kind: noop, result: "{{ steps.fetch }}"}', 6, 30, "no step 'fetch'"),
     ("unknown-error-kind", NOOP + f"\nnext: {{arcs: [{LATE}]}}", 7, 33, "the kind 'tmeout'"),
+    ("unreachable-error-kind", NOOP + f"\nnext: {{arcs: [{OTHER}]}}", 7, 33, "no `noop` task"),
     ("dead-rule", f"spec: {{policy: {{admit: {{{TWO_RULES}}}}}}}\n{NOOP}", 6, 58, "after `else`"),
     ("bad-template", 'tool: {kind: decision, ask: "{{ a "}', 6, 31, "unexpected end"),
     ("conflicting-keys", NOOP + "\nset_iter: 5\nset: {iter.x: 1}", 8, 9, "'iter.x'"),

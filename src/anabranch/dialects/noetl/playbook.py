@@ -12,6 +12,7 @@ from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
 from anabranch.dialects.noetl.concurrency import ConcurrencyReader
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
+from anabranch.dialects.noetl.error_guards import ErrorGuards
 from anabranch.dialects.noetl.exports import with_kept_results
 from anabranch.dialects.noetl.failures import warn_of_failures_that_go_on
 from anabranch.dialects.noetl.joins import Join, joined, say_reading
@@ -126,8 +127,7 @@ class Playbook:
         if spec is not None:
             spec.finish()
         say_reading(net, join, self._joins, self.findings)
-        if not self._options.any_tool:  # it was checked elsewhere, and is to run
-            warn_of_failures_that_go_on(net, self._templates, self.findings)
+        self._check_failures(net, handed)
         return joined(net) if join == "all" else net, self.findings.problems
 
     # -- the head ----------------------------------------------------------------------------
@@ -413,6 +413,15 @@ class Playbook:
         hidden = known_names(steps, workload, among_steps=False) | handed
         Lookups(steps, workload, shapes, hidden).check(self._templates.readings, self.findings)
 
+    def _check_failures(self, net: Net, handed: set[str]) -> None:
+        if self._options.any_tool:
+            return
+        warn_of_failures_that_go_on(net, self._templates, self.findings)
+        own = names_set_in(net.steps) | {*net.workload, *net.computed, *net.steps} | handed
+        secrets = bool(net.keychain or net.credentials or net.asks_credentials)
+        guards = ErrorGuards(self._options.tools, own, secrets=secrets)
+        guards.check(net.steps.values(), self._templates.conditions, self.findings)
+
     def _argument_names(self) -> set[str]:
         """Keys under any `args` of an arc: they are bare names in the step the arc leads to.
         So are the `vars` of a step in itself."""
@@ -456,7 +465,12 @@ def known_names(
 ) -> set[str]:
     """Every name something in the playbook sets, with or without those of its steps."""
     known = {*RESERVED, *FALLBACKS, *workload, "range", "dict", "env", *ITERATION}
-    known |= set(steps) if among_steps else set()
+    return known | names_set_in(steps) | (set(steps) if among_steps else set())
+
+
+def names_set_in(steps: Mapping[str, Step]) -> set[str]:
+    """What steps, arcs, tasks and rules write, and what tasks and items are called."""
+    known: set[str] = set()
     for step in steps.values():
         known |= {patch.key for patch in (*step.patches, *step.locals)}
         for branch in step.branches:
