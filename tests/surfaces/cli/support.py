@@ -68,7 +68,7 @@ workflow:
     next: {{arcs: [{{step: sleep}}]}}
   - step: sleep
     tool: {{kind: shell, command: "echo $$ >> pids; sleep {seconds}; echo slept"}}
-    next: {{arcs: [{{step: last}}]}}
+    next: {{arcs: [{{step: last, when: "{{{{ event.name == 'step.done' }}}}"}}]}}
   - step: last
     tool: {{kind: noop, result: "{{{{ steps.sleep.stdout }}}}"}}
 """
