@@ -65,6 +65,8 @@ def test_a_failure_that_nothing_looks_at_is_told(step: str) -> None:
         fetch(arc="{step: load, set_ctx: {ended: '{{ outcome.status }}'}}"),
         fetch(more="set_ctx: {ended: '{{ event.name }}'}"),
         fetch(arc="{step: end}"),
+        fetch(arc="{step: load, args: {rows: '{{ fetch.rows }}'}}"),
+        fetch(arc="{step: load, set_ctx: {rows: '{{ outcome.result.rows }}'}}"),
         fetch(rules("continue")),
         fetch(rules("fail", "outcome.error.kind == 'schema'")),
         fetch(f"{PYTHON[:-1]}, spec: {{policy: {{on_unmatched: continue}}}}}}"),
@@ -108,6 +110,11 @@ def test_nor_where_a_later_step_looks_at_it(later: str, told: bool) -> None:
 def test_nor_where_a_later_guard_asks_for_the_step() -> None:
     load = LOAD[:-1] + ", next: {arcs: [{step: end, when: '{{ fetch.rows }}'}]}}"
     assert warned(fetch(), load, END) == []
+
+
+def test_a_result_that_is_handed_on_goes_on_where_what_is_undefined_is_empty() -> None:
+    step = fetch(arc="{step: load, args: {rows: '{{ fetch.rows }}'}}")
+    assert warned(step, LOAD, head="executor: {spec: {undefined: empty}}\n") != []
 
 
 def test_each_step_is_told_once_with_what_mends_it() -> None:
