@@ -64,8 +64,8 @@ class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request that begins a run leaves beside the run, in the commit that begins it: its
-    line in the audit trail, and the answer under its key."""
+    """What a request leaves beside what it does to a run, in the commit that does it: its line in
+    the audit trail, and the answer under its key."""
 
     audit: AuditEntry | None = None
     kept: KeptAnswer | None = None
@@ -73,9 +73,15 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class Access(Protocol):
     def together(self, *, wipe: bool = False) -> AbstractContextManager[None]:
-        """The writes below that this thread makes in the block are one: durable at its end, or, if
-        it raises, not made at all. Other threads wait; reads in the block see what was before. With
-        `wipe` what they replace is wiped as far as the store can."""
+        """What this thread writes in the block is one: durable at its end, or, if the block raises,
+        not made at all. What it reads behind its first write has what it wrote; other threads that
+        write wait. A block inside a block is part of it. With `wipe` what the writes replace is
+        wiped as far as the store can, as it is where one of them asks for it.
+
+        It is for what features keep (definitions, catalog, records, webhooks, credentials, grants,
+        access, messages). A turn (`commit`), logs of work and whatever deletes runs are writes of
+        their own and have no place in it.
+        """
 
     def add_token(self, token: AccessToken) -> None:
         """Raises `Conflict` when there is a token of this id."""

@@ -43,6 +43,7 @@ from anabranch.testing.store_suite.retention import RetentionSuite
 from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, a_head, refused, sha256
 from anabranch.testing.store_suite.session_numbers import SessionNumbersSuite
 from anabranch.testing.store_suite.streams import StreamsSuite, a_stream
+from anabranch.testing.store_suite.together import TogetherSuite
 from anabranch.testing.store_suite.work_logs import WorkLogsSuite
 
 
@@ -58,6 +59,7 @@ class StoreSuite(
     WorkLogsSuite,
     RecordsSuite,
     AdmissionsSuite,
+    TogetherSuite,
 ):
     """What one store in one process owes its engine."""
 

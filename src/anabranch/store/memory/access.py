@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -27,16 +26,6 @@ class MemoryAccess(MemoryPart):
         self._audit: dict[int, AuditEntry] = {}
         self._last_entry = 0
         self._kept: dict[tuple[str, str], KeptAnswer] = {}
-
-    @contextmanager
-    def together(self, *, wipe: bool = False) -> Iterator[None]:  # noqa: ARG002 - memory forgets
-        with self._open():
-            before = dict(self._tokens), dict(self._audit), self._last_entry, dict(self._kept)
-            try:
-                yield
-            except BaseException:
-                self._tokens, self._audit, self._last_entry, self._kept = before
-                raise
 
     def add_token(self, token: AccessToken) -> None:
         with self._open():

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from fractions import Fraction
 from typing import Any
 
@@ -52,6 +54,12 @@ from anabranch.store.ports import (
 )
 from anabranch.store.relational.rows import regex_word
 
+#: What writes of features change, and `together` takes back where they fail.
+_OF_FEATURES = (
+    "_definitions", "_catalog", "_records", "_hooks", "_deliveries", "_credentials", "_grants",
+    "_tokens", "_audit", "_last_entry", "_kept", "_mailbox", "_last_message",
+)  # fmt: skip
+
 
 class MemoryStore(
     MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess, MemoryWorkLogs, MemoryRecords,
@@ -78,6 +86,16 @@ class MemoryStore(
         self._last_message = 0
         self._posted = False
         self._owner: str | None = None
+
+    @contextmanager
+    def together(self, *, wipe: bool = False) -> Iterator[None]:  # noqa: ARG002 - memory forgets
+        with self._open():
+            before = {name: copy(getattr(self, name)) for name in _OF_FEATURES}
+            try:
+                yield
+            except BaseException:
+                vars(self).update(before)
+                raise
 
     # Journal
 

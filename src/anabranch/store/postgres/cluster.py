@@ -11,6 +11,7 @@ import secrets
 import socket
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from itertools import islice
 from threading import Lock, RLock, local
 from typing import Any
@@ -31,7 +32,7 @@ from anabranch.store.postgres.address import Address
 from anabranch.store.postgres.connections import DRIVER_ERRORS, Plain, connect
 from anabranch.store.postgres.errors import translate
 from anabranch.store.postgres.notifications import Listener
-from anabranch.store.relational.connection import Row
+from anabranch.store.relational.connection import Connection, Row
 from anabranch.version import __version__
 
 _PLACES_KEPT = 500_000  # runs of which the partition is remembered
@@ -50,9 +51,15 @@ class PostgresCluster:
         tell: Callable[[str], None],
         *,
         writable: bool = True,
+        write: Callable[[], AbstractContextManager[Connection]],
+        joined: Callable[[], Plain | None],
     ) -> None:
+        """`write` is a transaction of the store, for what need not be quick; `joined` the
+        connection of several writes that are one, if this thread is at them."""
         self._address = address
         self._writable = writable
+        self._write = write
+        self._joined = joined
         self._sql = sql
         self._read = read
         self._tell = tell
@@ -182,13 +189,15 @@ class PostgresCluster:
                 partitions=row[7],
                 takes_share=row[8],
             )
-            for row in self._ask("servers")
+            for row in self._ask_joined("servers")
         ]
         self.alone = self.joined and not any(one.alive for one in found if one.id != self.server)
         return found
 
     def drain(self, server: str, *, draining: bool) -> bool:
-        known = bool(self._ask("drain", id=server, draining=draining))
+        with self._write() as db:
+            marked = db.execute(self._sql["drain"], {"id": server, "draining": draining})
+            known = bool(marked.rowcount)
         self._tell(SERVERS)
         return known
 
@@ -273,6 +282,11 @@ class PostgresCluster:
             if self._db is not None:
                 self._db.close()
                 self._db = None
+
+    def _ask_joined(self, statement: str) -> list[Row]:
+        """Where this thread has written of servers, and others do not see it yet, also of that."""
+        db = self._joined()
+        return self._ask(statement) if db is None else db.execute(self._sql[statement]).fetchall()
 
     def _ask(self, statement: str, /, **given: Any) -> list[Row]:
         """One statement. A connection that was lost is replaced once: each can be repeated."""

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from anabranch.errors import Conflict, StoreError, StoreInUse
 from anabranch.store.cluster_ports import LOG, MAIL, PARTITION_LOST, RECORDS, Owned
@@ -30,11 +31,13 @@ from anabranch.store.postgres.address import read_address
 from anabranch.store.postgres.cluster import PostgresCluster
 from anabranch.store.postgres.commits import Numbered
 from anabranch.store.postgres.connections import (
+    DRIVER_ERRORS,
     Connections,
     Plain,
     connect,
     in_driver_form,
 )
+from anabranch.store.postgres.errors import translate
 from anabranch.store.postgres.notifications import Notifier
 from anabranch.store.postgres.one_statement import OneStatement
 from anabranch.store.relational.commits import Fold
@@ -52,6 +55,31 @@ STATEMENTS = in_driver_form(load_statements("postgres"))
 def lock_key(*what: str) -> int:
     """The number of an advisory lock: all schemas of a database share them."""
     return int.from_bytes(sha256("\0".join(what).encode()).digest()[:8], "big", signed=True)
+
+
+class _Block:
+    """What one thread writes together. Its transaction begins with its first write: one that does
+    nothing for a few seconds is ended by the server."""
+
+    def __init__(self, db: Plain) -> None:
+        self.db = db
+        self.thread = get_ident()
+        self.news: set[str] = set()  # for the other servers, once it is durable
+
+    @property
+    def reads(self) -> bool:
+        """Whether there is something to be read that others do not see; not after a failure."""
+        return self.db.info.transaction_status == TransactionStatus.INTRANS
+
+    def begin(self) -> None:
+        if self.db.info.transaction_status == TransactionStatus.IDLE:
+            self.db.execute("BEGIN")
+
+    def commit(self) -> None:
+        if self.db.info.transaction_status == TransactionStatus.INERROR:
+            raise StoreError("one of several writes that are one has failed; none was made")
+        if self.db.info.transaction_status != TransactionStatus.IDLE:
+            self.db.execute("COMMIT")
 
 
 class PostgresStore(RelationalStore):
@@ -72,16 +100,22 @@ class PostgresStore(RelationalStore):
         self._address = read_address(address)
         self._connections = Connections(self._address, writable=not read_only)
         self._read_only = read_only
-        self._joining: tuple[int, Plain] | None = None  # the thread whose writes are one at present
+        self._block: _Block | None = None  # of the thread whose writes are one at present
         self._seen: tuple[int, int] | None = None  # what `changed` saw last
         self._own_numbers = 0  # what of it we have written since
         self._unsure: Batch | None = None  # perhaps written: the connection was lost meanwhile
         self._statement = OneStatement()
         self._notifier = Notifier(self._address)
         self.partitions = self._prepare(partitions, new=new)
-        tell = self._notifier.tell
         self.cluster = PostgresCluster(
-            self._address, self.sql, self.partitions, self._rows, tell, writable=not read_only
+            self._address,
+            self.sql,
+            self.partitions,
+            self._rows,
+            self._tell,
+            writable=not read_only,
+            write=self._transaction,
+            joined=self._joined,
         )
         self._notifier.server = self.cluster.server
 
@@ -226,9 +260,9 @@ class PostgresStore(RelationalStore):
 
     def _tell_of(self, batch: Batch) -> None:
         if batch.messages:
-            self._notifier.tell(MAIL)
+            self._tell(MAIL)
         if (batch.commits or batch.answers) and not self.cluster.alone:
-            self._notifier.tell(LOG)  # a server that joins reads the store
+            self._tell(LOG)  # a server that joins reads the store
 
     # -- the ports that need to know the database -------------------------------------------------
 
@@ -242,7 +276,7 @@ class PostgresStore(RelationalStore):
                 raise
             message_id = self._post_again(given, error)
         self._posted = True
-        self._notifier.tell(MAIL)
+        self._tell(MAIL)
         return message_id
 
     def _post(self, given: Mapping[str, Any]) -> int:
@@ -271,7 +305,7 @@ class PostgresStore(RelationalStore):
             raise
 
     def _records_written(self) -> None:
-        self._notifier.tell(RECORDS)
+        self._tell(RECORDS)
 
     def unanswered(self, limit: int = 100) -> list[Message]:
         owned = msgspec.json.encode(sorted(self.cluster.owned)).decode()
@@ -377,7 +411,18 @@ class PostgresStore(RelationalStore):
 
     # -- plumbing --------------------------------------------------------------------------------
 
+    def _tell(self, kind: str) -> None:
+        """Other servers look when they are told: not before there is something to be seen."""
+        block = self._own_block()
+        if block is None:
+            self._notifier.tell(kind)
+        else:
+            block.news.add(kind)
+
     def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
+        if (joined := self._joined()) is not None:
+            with self._telling():
+                return joined.execute(statement, parameters).fetchall()
         try:
             return self._connections.read(statement, parameters)
         except StoreError as error:
@@ -397,6 +442,10 @@ class PostgresStore(RelationalStore):
 
     @contextmanager
     def _view(self) -> Iterator[Connection]:
+        if (joined := self._joined()) is not None:
+            with self._telling():
+                yield commits.Statements(joined)
+            return
         try:
             with self._connections.view() as db:
                 yield commits.Statements(db)
@@ -412,8 +461,10 @@ class PostgresStore(RelationalStore):
     def _transaction(self, *, wipe: bool = False) -> Iterator[Connection]:  # noqa: ARG002
         """`wipe` has no effect: PostgreSQL overwrites what it frees when it comes to it."""
         self._require_writable()
-        if self._joining is not None and self._joining[0] == get_ident():
-            yield commits.Statements(self._joining[1])
+        if (block := self._own_block()) is not None:
+            with self._telling():
+                block.begin()
+                yield commits.Statements(block.db)
             return
         with self._connections.writer() as db:
             db.execute("BEGIN")
@@ -423,15 +474,36 @@ class PostgresStore(RelationalStore):
 
     @contextmanager
     def together(self, *, wipe: bool = False) -> Iterator[None]:  # noqa: ARG002
+        if self._own_block() is not None:
+            yield
+            return
         with self._connections.writer() as db:
-            db.execute("BEGIN")
-            self._joining = (get_ident(), db)
+            block = self._block = _Block(db)
             try:
                 yield
             finally:
-                self._joining = None
-            if db.info.transaction_status != 0:
-                db.execute("COMMIT")
+                self._block = None
+            block.commit()
+        for kind in block.news:
+            self._tell(kind)
+
+    def _own_block(self) -> _Block | None:
+        """The block of `together` that this thread is in."""
+        block = self._block
+        return block if block is not None and block.thread == get_ident() else None
+
+    def _joined(self) -> Plain | None:
+        """The connection that sees what this thread has written, and others do not see yet."""
+        block = self._own_block()
+        return block.db if block is not None and block.reads else None
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Errors of the driver leave as errors of the store."""
+        try:
+            yield
+        except DRIVER_ERRORS as error:
+            raise translate(error, self._address.shown) from error
 
     def _require_writable(self) -> None:
         self._connections.require_open()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Lock, get_ident
 from typing import Any, Literal
@@ -43,6 +43,28 @@ Synchronous = Literal["FULL", "NORMAL"]
 _DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 
 
+class _Block(ExitStack):
+    """What one thread writes together. Its transaction begins with its first write, so that nobody
+    waits for what it thinks about before; it wipes from the first write on that asks for it."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        super().__init__()
+        self.db = db
+        self._thread = get_ident()
+        self._wipes = False
+
+    @property
+    def is_mine(self) -> bool:
+        return self._thread == get_ident()
+
+    def begin(self, *, wipe: bool) -> None:
+        if wipe and not self._wipes:
+            self._wipes = True
+            self.enter_context(wiping(self.db, sealing=False, unsealing=True))
+        if not self.db.in_transaction:
+            self.db.execute("BEGIN IMMEDIATE")
+
+
 class SqliteStore(RelationalStore):
     """`synchronous="NORMAL"` gives up the newest commits, never the order, when power fails.
 
@@ -72,6 +94,8 @@ class SqliteStore(RelationalStore):
             self._held.let_go()
             raise
         self._reader.text_factory = lenient_text
+        if self._writer is not None:  # which a block of writes reads through
+            self._writer.text_factory = lenient_text
         self._held.guard()
         self._watch = FileWatch(self._held)
         self._lock = Ownership(self._held)
@@ -79,7 +103,7 @@ class SqliteStore(RelationalStore):
         self._synchronous = synchronous
         self._writing = Lock()
         self._reading = Lock()
-        self._joining = 0  # the thread whose writes are one at present
+        self._block: _Block | None = None  # of the thread whose writes are one at present
         self._log_thread = 0  # the one that writes what work printed
         self._seen_version = -1
         self._found_version = -1  # by the last look; that of the last `changed` is the one above
@@ -212,9 +236,10 @@ class SqliteStore(RelationalStore):
     def _transaction(self, *, wipe: bool = False) -> Iterator[sqlite3.Connection]:
         """All of it or nothing; whoever rolls back inside has changed their mind. With `wipe`, what
         it frees is overwritten."""
-        if self._joining == get_ident():
-            assert self._writer is not None
-            yield self._writer
+        if (block := self._own_block()) is not None:
+            with self._telling():
+                block.begin(wipe=wipe)
+                yield block.db
             return
         with self._write() as db, wiping(db, sealing=False, unsealing=wipe), self._speed(db):
             db.execute("BEGIN IMMEDIATE")
@@ -238,14 +263,30 @@ class SqliteStore(RelationalStore):
 
     @contextmanager
     def together(self, *, wipe: bool = False) -> Iterator[None]:
-        with self._transaction(wipe=wipe):
-            self._joining = get_ident()
+        if self._own_block() is not None:
+            with self._transaction(wipe=wipe):
+                yield
+            return
+        with self._write() as db, _Block(db) as block:
+            self._block = block
             try:
+                if wipe:
+                    block.begin(wipe=True)
                 yield
             finally:
-                self._joining = 0
+                self._block = None
+            if db.in_transaction:
+                db.execute("COMMIT")
+
+    def _own_block(self) -> _Block | None:
+        """The block of `together` that this thread is in."""
+        block = self._block
+        return block if block is not None and block.is_mine else None
 
     def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
+        if self._block is not None:
+            with self._read() as db:
+                return db.execute(statement, parameters).fetchall()
         with self._reading:  # as `_read` does, for most of what is read
             self._check_open()
             try:
@@ -276,6 +317,9 @@ class SqliteStore(RelationalStore):
     @contextmanager
     def _view(self) -> Iterator[sqlite3.Connection]:
         with self._read() as db:
+            if db.in_transaction:  # that of a block of writes
+                yield db
+                return
             db.execute("BEGIN")
             try:
                 yield db
@@ -284,12 +328,22 @@ class SqliteStore(RelationalStore):
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
-        with self._reading:
+        block = self._own_block()
+        if block is not None and block.db.in_transaction:  # who writes reads what was written
+            with self._telling():
+                yield block.db
+            return
+        with self._reading, self._telling():
             self._check_open()
-            try:
-                yield self._reader
-            except _DRIVER_ERRORS as error:
-                raise self._told(error) from error
+            yield self._reader
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Errors of the driver leave as errors of the store."""
+        try:
+            yield
+        except _DRIVER_ERRORS as error:
+            raise self._told(error) from error
 
     def _told(self, error: Exception) -> StoreError:
         said = translate(error, self._path)
