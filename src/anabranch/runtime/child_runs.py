@@ -18,6 +18,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import child_answer
 from anabranch.runtime.live_run import LiveRun, load_state
+from anabranch.store.access_ports import RequestRecord
 from anabranch.store.ports import Store
 
 CHILDREN_KEPT = 256
@@ -31,6 +32,7 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
     stimulus: s.Stimulus
     ticket: int = 0  # who wants a reply; 0 is nobody
     message: int = 0  # the message it came in, if it came from another process
+    request: RequestRecord | None = None  # what it leaves, written with its effect
 
 
 class ChildRuns:

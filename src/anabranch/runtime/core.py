@@ -80,7 +80,8 @@ class Turned(msgspec.Struct):
     def empty(self) -> bool:
         """Nothing is to be written, and nothing to leave."""
         batch = self.batch
-        return not (batch.commits or batch.answers or batch.payloads or self.effects)
+        written = batch.commits or batch.answers or batch.payloads or batch.requests
+        return not (written or self.effects)
 
 
 class Core:
@@ -140,13 +141,22 @@ class Core:
         )
         self._answers: dict[int, bytes] = {}
         self._messages: list[tuple[str, bytes, int]] = []
+        self._requests: list[tuple[str, RequestRecord]] = []  # with their runs
         self._sealed_as: dict[int, str] = {}  # message → the name of what is sealed for its start
 
     # -- in ----------------------------------------------------------------------------------
 
-    def offer(self, run: str, stimulus: s.Stimulus, ticket: int = 0, message: int = 0) -> None:
-        """For the next turn. A message is answered in the batch that holds its effect."""
-        self._inbox.append(Arrival(run, stimulus, ticket, message))
+    def offer(
+        self,
+        run: str,
+        stimulus: s.Stimulus,
+        ticket: int = 0,
+        message: int = 0,
+        request: RequestRecord | None = None,
+    ) -> None:
+        """For the next turn. A message is answered in the batch that holds its effect; that batch
+        has what a request leaves, too."""
+        self._inbox.append(Arrival(run, stimulus, ticket, message, request))
 
     def bring_forward(self, count: int) -> None:
         """Take the last so many stimuli before most others: the runs of a server that died have
@@ -154,15 +164,9 @@ class Core:
         last = [self._inbox.pop() for _ in range(count)]
         self._recovered.extend(reversed(last))
 
-    def open_run(
-        self,
-        run: str,
-        net: Net,
-        sealed: Sealed | None = None,
-        request: RequestRecord | None = None,
-    ) -> None:
+    def open_run(self, run: str, net: Net, sealed: Sealed | None = None) -> None:
         """A run that does not exist yet; its `Start` follows."""
-        self.live[run] = LiveRun(net, State(), sealed=sealed or Sealed(), request=request)
+        self.live[run] = LiveRun(net, State(), sealed=sealed or Sealed())
 
     def open_stored(self, run: str, definition: str, sealed_as: str = "", message: int = 0) -> None:
         """The same for a run that another server was asked for: its definition is in the store, and
@@ -272,6 +276,8 @@ class Core:
             self._set_aside(arrival.run, defect)
             self._answer(arrival, self.aside(arrival.run))
         else:
+            if arrival.request is not None:
+                self._requests.append((arrival.run, arrival.request))
             if arrival.ticket or arrival.message:
                 self._answer(arrival, None)
 
@@ -322,7 +328,7 @@ class Core:
         self._ended.clear()  # an end may have been in it; the store knows the others
         self.reactions.effects = []
         self._touched, self._answers, self._messages = {}, {}, []
-        self._sealed_as = {}
+        self._requests, self._sealed_as = [], {}
 
     def _set_aside(self, run: str, defect: Exception) -> None:
         """What is in memory of this run cannot be trusted; what is in the store can."""
@@ -333,6 +339,7 @@ class Core:
         self.broken[run] = defect
         out = self.reactions
         out.effects = [self._unsaid(effect, run) for effect in out.effects]
+        self._requests = [one for one in self._requests if one[0] != run]
         self.on_defect(run, defect)
 
     def _unsaid(self, effect: Effect, run: str) -> Effect:
@@ -406,9 +413,6 @@ class Core:
             over = commit.head.finished
             if live.sealed.values:
                 live.sealed.keep(batch, run, over=over)
-            if live.request is not None:
-                batch.requests.append(live.request)
-                live.request = None
             self.reactions.effects.append(published)
             live.log_bytes += len(commit.events)
             if reason := self._run_limits.passed(live):
@@ -424,6 +428,9 @@ class Core:
             batch.unsealed += [
                 self._sealed_as.pop(one) for one in batch.answers if one in self._sealed_as
             ]
+        if self._requests:
+            batch.requests = [request for _, request in self._requests]
+            self._requests = []
         self._touched, self.reactions.effects = {}, []
         self._payloads_before, self._payloads = self._payloads, {}
         self._answers, self._messages = {}, []

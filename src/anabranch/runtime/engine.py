@@ -56,6 +56,7 @@ from anabranch.runtime.values.read_rights import ReadRights
 from anabranch.runtime.values.sealing import Said, sealed_keys, split
 from anabranch.runtime.writer import Writer
 from anabranch.settings import Settings
+from anabranch.store.access_ports import RequestRecord
 from anabranch.store.cluster_ports import PARTITION_LOST, Cluster
 from anabranch.store.outages import passes
 from anabranch.store.ports import Definition, Store
@@ -159,10 +160,8 @@ class EngineLoop:
         await self.close()
 
     async def open(self, *, run_jobs: bool = True, only: Collection[str] | None = None) -> None:
-        """Take the store, bring back what is unfinished (or `only` these), begin to turn.
-
-        Without `run_jobs` the engine records what it is told and starts no work.
-        """
+        """Take the store, bring back what is unfinished (or `only` these), begin to turn. Without
+        `run_jobs` the engine records what it is told and starts no work."""
         self._core.taking_work = self._core.reactions.has_crew = run_jobs
         if self.member is not None and run_jobs:
             self._admissions.start(only)
@@ -405,23 +404,26 @@ class EngineLoop:
             said = live.sealed.clean(said)
         await self.send(run, self._light.fit(run, said))
 
-    async def send(self, run: str, stimulus: s.Stimulus) -> None:
-        """Returns when the stimulus has taken effect durably; raises if it was refused."""
+    async def send(
+        self, run: str, stimulus: s.Stimulus, request: RequestRecord | None = None
+    ) -> None:
+        """Returns when the stimulus has taken effect durably, in one commit with what the request
+        leaves; raises if it was refused, and nothing is left then."""
         self._check_going()
         if self._writer.outage.error is not None:
             raise self._writer.outage.error  # it would wait for as long as the store does
         if self.member is not None and not self.member.here(run):
-            await self.member.remote.send(run, stimulus)
+            await self.member.remote.send(run, stimulus, request)
             return
         ticket, waiting = self.subscribers.ticket()
-        self._core.offer(run, stimulus, ticket)
+        self._core.offer(run, stimulus, ticket, request=request)
         self._wake.set()
         try:
             await waiting
         except AnabranchError as error:
             if self.member is None or error.code not in (ELSEWHERE, PARTITION_LOST):
                 raise
-            await self.member.remote.send(run, stimulus)
+            await self.member.remote.send(run, stimulus, request)
 
     # -- verbs -------------------------------------------------------------------------------
 
@@ -429,7 +431,7 @@ class EngineLoop:
         self, definition: Definition, net: Net, start: s.Start | None = None, **given: Any
     ) -> str:
         """Begin a run; returns its id once it is durable. `given` are the fields of `Start`, and
-        what the `request` leaves, for the first commit of the run, if this engine writes that."""
+        what the `request` leaves; another engine that has to begin the run writes no answer."""
         if self.member is not None and self.trouble is not None:
             raise self.trouble  # before the store is asked for anything
         chosen, request = given.pop("run", None), given.pop("request", None)
@@ -449,17 +451,17 @@ class EngineLoop:
                 raise run_exists(run)
         if self.member is not None and not self.member.would_own(run, begin.parent):
             _require_root(begin)
-            await self.member.remote.start(definition.fingerprint, begin, sealed)
+            await self.member.remote.start(definition.fingerprint, begin, sealed, request)
             return run
-        self._core.open_run(run, net, sealed, request)
+        self._core.open_run(run, net, sealed)
         try:
-            await self.send(run, begin)
+            await self.send(run, begin, request)
         except AnabranchError as error:
             self._core.live.pop(run, None)
             if self.member is None or error.code not in (ELSEWHERE, PARTITION_LOST):
                 raise
             _require_root(begin)
-            await self.member.remote.start_again(definition.fingerprint, begin, sealed)
+            await self.member.remote.start_again(definition.fingerprint, begin, sealed, request)
         return run
 
     def new_run_id(self) -> str:
@@ -480,10 +482,8 @@ class EngineLoop:
         return self._followed.expect_new(runs)
 
     async def wait(self, run: str, *, standing: bool = False) -> State:
-        """The state of the run when it has finished.
-
-        With `standing` also when it is paused, or waits and no timer is due within a minute.
-        """
+        """The state of the run when it has finished. With `standing` also when it is paused, or
+        waits and no timer is due within a minute."""
         return await self._followed.wait(run, standing=standing)
 
     async def is_settled(self, run: str, *, standing: bool = False) -> bool:

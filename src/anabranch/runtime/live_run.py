@@ -14,7 +14,6 @@ from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.runtime.metrics.job_counters import JobCounters
 from anabranch.runtime.values.sealing import Sealed
-from anabranch.store.access_ports import RequestRecord
 from anabranch.store.damage import events_of, require_next, state_in
 from anabranch.store.ports import Record, StateSnapshot
 
@@ -32,7 +31,6 @@ class LiveRun(msgspec.Struct, gc=False):
     holds_refs: bool = False  # some result of it is too large to travel
     sealed: Sealed = msgspec.field(default_factory=Sealed)
     fresh: list[e.Event] | tuple[()] = ()  # recorded in this turn, not yet sealed
-    request: RequestRecord | None = None  # written with its first commit
     at_work: dict[str, tuple[JobCounters, int]] = EMPTY  # job → kind, since when
 
 

@@ -60,7 +60,8 @@ class Writer:
         """Make the batch durable, then call `then`. Returns early where that may take a while."""
         if self._in_flight is not None:
             await self.drain()
-        if not (batch.commits or batch.payloads or batch.answers or batch.streams):
+        written = batch.commits or batch.payloads or batch.answers or batch.streams
+        if not (written or batch.requests):
             then()
             return
         self._batch = batch

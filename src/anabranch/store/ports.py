@@ -142,8 +142,8 @@ class Batch(msgspec.Struct, kw_only=True):
     sealed: dict[str, dict[str, bytes]] = {}
     unsealed: list[str] = []
     streams: list[StreamCommit] = []  # of a node; at most one for each stream
-    #: Of runs that begin. An answer replaces what stands under its key: whoever hands it in knows
-    #: that no other request has the key.
+    #: Of what was asked for and is in this batch. An answer replaces what stands under its key:
+    #: whoever hands it in knows that no other request has the key.
     requests: list[RequestRecord] = []
 
 

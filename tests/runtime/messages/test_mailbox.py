@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -30,6 +31,7 @@ from anabranch.runtime.messages.codec import (
 from anabranch.runtime.messages.mailbox import Mailbox
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
+from anabranch.store.access_ports import AuditEntry, AuditFilter, RequestRecord
 from anabranch.store.memory.cluster import MemoryServer, SharedMemory
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.outages import AWAY
@@ -65,6 +67,42 @@ def test_a_message_takes_effect_and_is_acknowledged() -> None:
             name = await start(made, gated())
             assert (await answer(store, post(store, name, ONE_MORE))).ok
             assert made.state(name).ctx == {"n": 1}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("by_mail", [True, False])
+def test_a_line_for_the_audit_trail_is_in_the_commit_of_what_it_tells_of(by_mail: bool) -> None:
+    """Of a command beside this engine, or of a caller of it. A refusal leaves none."""
+    store, batches = MemoryStore(), list[Batch]()
+    commit = store.commit
+
+    def keep_batch(batch: Batch) -> None:
+        batches.append(batch)
+        commit(batch)
+
+    store.commit = keep_batch  # type: ignore[method-assign]
+
+    async def tell(made: EngineLoop, name: str, said: Sayable) -> None:
+        audit = AuditEntry(at=1, actor="ann", action="runs.patch", subject=name)
+        if by_mail:
+            await answer(store, store.post(name, write_message(said, audit), 1))
+        else:
+            with suppress(Refused):
+                await made.send(name, said, RequestRecord(audit=audit))
+
+    async def scenario() -> None:
+        async with engine(store) as made:
+            name = await start(made, gated())
+            await tell(made, name, s.Resume())
+            assert store.audit(AuditFilter()) == []
+            await tell(made, name, ONE_MORE)
+            (batch,) = [one for one in batches if one.requests]
+            assert [commit.head.run for commit in batch.commits] == [name]
+            assert bool(batch.answers) == by_mail
+            await tell(made, name, s.Pause("ann"))
+            await tell(made, name, s.Cancel("ann"))
+        assert len(store.audit(AuditFilter())) == 3
 
     run(scenario())
 

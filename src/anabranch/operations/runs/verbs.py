@@ -37,7 +37,7 @@ from anabranch.operations.read.task_events import with_tasks
 from anabranch.operations.runs.earlier_decision import decision_refusals
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
-from anabranch.store.access_ports import RequestRecord
+from anabranch.store.access_ports import AuditEntry, RequestRecord
 from anabranch.store.ports import Definition, Store
 from anabranch.work.values.json_values import require_json
 
@@ -88,7 +88,7 @@ class Verbs:
         request: RequestRecord | None = None,
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable. Its first commit
-        writes `request`, too, if this engine makes that: on a shared store another may."""
+        writes what the `request` leaves, too: see `EngineLoop.start`."""
         prepared = source if isinstance(source, Prepared) else await self._prepared(source, rules)
         self.preflight.require(prepared.net)
         given = _checked_input(input)
@@ -154,12 +154,13 @@ class Verbs:
         trace: str = "",
         from_step: str = "",
         again: bool = False,
+        request: RequestRecord | None = None,
     ) -> str:
         """Begin a linked run that reuses what succeeded and works again only on what failed.
 
         `new` is its id, where somebody has chosen one. With `from_step` that step and what depends
         on it are done again as well, however they ended. A run that another redrives already is
-        refused without `again`.
+        refused without `again`. Its first commit writes what the `request` leaves, as with `start`.
         """
         found = await self._redrive(run, from_step)
         async with self._redriving.setdefault(found.run, asyncio.Lock()):
@@ -167,9 +168,9 @@ class Verbs:
                 from anabranch.operations.runs.redrive_plan import require_first
 
                 await asyncio.to_thread(require_first, self.engine.store, found.run, new)
-            return await self._begin_redrive(found, new, trace)
+            return await self._begin_redrive(found, new, trace=trace, request=request)
 
-    async def _begin_redrive(self, found: PreparedRedrive, new: str | None, trace: str) -> str:
+    async def _begin_redrive(self, found: PreparedRedrive, new: str | None, **given: Any) -> str:
         before = found.state
         await self.preflight.require_again(found.net, before)
         labels = {key: text for key, text in before.labels.items() if key != SESSION}
@@ -178,7 +179,7 @@ class Verbs:
             found.net,
             new,
             labels,
-            trace=trace,
+            **given,
             input=before.workload,
             origin=found.run,
             sealed=tuple(before.sealed),  # marks stand for secrets in them
@@ -198,10 +199,11 @@ class Verbs:
 
         return await asyncio.to_thread(prepare_redrive, self.read, run, from_step)
 
-    async def send(self, run: str, stimulus: Sayable) -> None:
+    async def send(self, run: str, stimulus: Sayable, request: RequestRecord | None = None) -> None:
+        """Returns once it has taken effect, in one commit with what the request leaves."""
         found = self.read.find(run).run
         async with decision_refusals(self.engine.store, found, stimulus):
-            await self.engine.send(found, stimulus)
+            await self.engine.send(found, stimulus, request)
 
     async def wait(self, run: str, *, standing: bool = False) -> State:
         return await self.engine.wait(run, standing=standing)
@@ -299,20 +301,28 @@ def patches(values: Mapping[str, Any], reducer: Reducer = "set") -> tuple[Contex
     return tuple(ContextPatch(key, value, reducer) for key, value in checked.items())
 
 
-async def say(store: Store, open_engine: Callable[[], EngineLoop], run: str, said: Sayable) -> str:
-    """Deliver a stimulus from a process without an engine; tells how ("engine", "recorded")."""
+async def say(
+    store: Store,
+    open_engine: Callable[[], EngineLoop],
+    run: str,
+    said: Sayable,
+    audit: AuditEntry | None = None,
+) -> str:
+    """Deliver a stimulus from a process without an engine; tells how ("engine", "recorded"). The
+    commit of its effect has the line of the audit trail, whichever engine makes it."""
     engine = open_engine()
     async with decision_refusals(store, run, said):
-        if not await _opened(engine):
-            return await _post(store, engine, run, said)
+        if not await _try_to_open(engine):
+            return await _post(store, engine, run, write_message(said, audit))
         try:
-            await engine.send(run, said)
+            request = None if audit is None else RequestRecord(audit=audit)
+            await engine.send(run, said, request)
         finally:
             await engine.close(grace_seconds=0)
     return "recorded"
 
 
-async def _opened(engine: EngineLoop) -> bool:
+async def _try_to_open(engine: EngineLoop) -> bool:
     try:
         await engine.open(run_jobs=False)
     except StoreInUse:
@@ -320,17 +330,17 @@ async def _opened(engine: EngineLoop) -> bool:
     return True
 
 
-async def _post(store: Store, engine: EngineLoop, run: str, said: Sayable) -> str:
+async def _post(store: Store, engine: EngineLoop, run: str, message: bytes) -> str:
     """Put it into the mailbox; whoever owns the store answers. If nobody does any more, we do."""
-    message = store.post(run, write_message(said), int(time.time() * 1000))
+    number = store.post(run, message, int(time.time() * 1000))
     until = time.monotonic() + ANSWER_SECONDS
     ours = False
     try:
         while time.monotonic() < until:
-            posted = store.message(message)
+            posted = store.message(number)
             if posted is not None and posted.answer is not None:
                 return _accepted(read_answer(posted.answer), "recorded" if ours else "engine")
-            ours = ours or (store.owner() is None and await _opened(engine))
+            ours = ours or (store.owner() is None and await _try_to_open(engine))
             await asyncio.sleep(ASK_SECONDS)
     finally:
         if ours:

@@ -31,6 +31,7 @@ from anabranch.runtime.messages.codec import (
 )
 from anabranch.runtime.outage import AGAIN_SECONDS
 from anabranch.runtime.values.sealing import Sealed
+from anabranch.store.access_ports import RequestRecord
 from anabranch.store.cluster_ports import Cluster
 from anabranch.store.outages import UNSURE, passes
 from anabranch.store.ports import Batch, Store
@@ -68,14 +69,15 @@ class RemoteRuns:
         self.news.set()
         self.news = asyncio.Event()
 
-    async def send(self, run: str, said: Stimulus) -> None:
-        """Returns when the owner of the run has recorded it; raises if that was refused."""
+    async def send(self, run: str, said: Stimulus, request: RequestRecord | None = None) -> None:
+        """Returns when the owner of the run has recorded it, with the line of the request in the
+        audit trail; raises if that was refused."""
         if not isinstance(said, Sayable):
             raise elsewhere(run)
-        await self._post(run, said)
+        await self._post(run, said, request)
 
-    async def _post(self, run: str, said: Posted) -> None:
-        body = write_message(said)
+    async def _post(self, run: str, said: Posted, request: RequestRecord | None) -> None:
+        body = write_message(said, request.audit if request is not None else None)
         news = self.news
         until = asyncio.get_running_loop().time() + ANSWER_SECONDS
         message = await self._posted(run, body, until)
@@ -105,20 +107,28 @@ class RemoteRuns:
                 raise unsure
             await asyncio.sleep(AGAIN_SECONDS)
 
-    async def start(self, definition: str, begin: s.Start, sealed: Sealed) -> None:
+    async def start(
+        self,
+        definition: str,
+        begin: s.Start,
+        sealed: Sealed,
+        request: RequestRecord | None = None,
+    ) -> None:
         """Begin a run that another server will own; its definition is in the store."""
         name = f"{begin.run}~{token_hex(8)}" if sealed.values else ""
         if name:
             batch = Batch()
             sealed.keep(batch, name, over=False)
             await asyncio.to_thread(self._cluster.keep_sealed, name, batch.sealed[name])
-        await self._post(begin.run, StartRun(definition, begin, name))
+        await self._post(begin.run, StartRun(definition, begin, name), request)
 
-    async def start_again(self, definition: str, begin: s.Start, sealed: Sealed) -> None:
+    async def start_again(
+        self, definition: str, begin: s.Start, sealed: Sealed, request: RequestRecord | None = None
+    ) -> None:
         """The same after this server lost the partition on the way: perhaps it has begun."""
         sealed.unwritten = bool(sealed.values)
         try:
-            await self.start(definition, begin, sealed)
+            await self.start(definition, begin, sealed, request)
         except InputError as error:
             if error.code != RUN_EXISTS:
                 raise

@@ -17,6 +17,7 @@ from anabranch.errors import (
     StoreError,
 )
 from anabranch.kernel import stimuli as s
+from anabranch.store.access_ports import AuditEntry
 from anabranch.store.ports import Message
 
 #: Only what people may say; jobs report to the engine that gave them out, or, where that has given
@@ -84,8 +85,30 @@ class MailAnswer(msgspec.Struct, frozen=True):
 _answers = msgspec.json.Decoder(MailAnswer)
 
 
-def write_message(stimulus: Posted) -> bytes:
-    return _encoder.encode(stimulus)
+class _Audited(msgspec.Struct, frozen=True):
+    """What every message may have beside what it says."""
+
+    audit: AuditEntry | None = None
+
+
+_audited = msgspec.json.Decoder(_Audited)
+
+
+def write_message(stimulus: Posted, audit: AuditEntry | None = None) -> bytes:
+    """With the line for the audit trail that the taker is to write in the commit of its effect.
+    An engine of an earlier version leaves that field unread."""
+    body = _encoder.encode(stimulus)
+    if audit is None:
+        return body
+    return body[:-1] + b',"audit":' + _encoder.encode(audit) + b"}"  # its tag stands before
+
+
+def audit_in(message: Message) -> AuditEntry | None:
+    """Of a message that can be read."""
+    try:
+        return _audited.decode(message.body).audit
+    except msgspec.MsgspecError as error:
+        raise InputError(f"message {message.id} cannot be read: {error}") from None
 
 
 def read_message(message: Message) -> Posted:

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.kernel.stimuli import Stimulus
 from anabranch.runtime.core import Core
-from anabranch.runtime.messages.codec import StartRun, answer_bytes, elsewhere, read_message
+from anabranch.runtime.messages.codec import (
+    StartRun,
+    answer_bytes,
+    audit_in,
+    elsewhere,
+    read_message,
+)
+from anabranch.store.access_ports import RequestRecord
 from anabranch.store.outages import passes
 from anabranch.store.ports import Message
 
@@ -51,7 +58,7 @@ class Mailbox:
             if message.id in self._taken or not self._core.here(message.run):
                 continue
             try:
-                said = self._read(message)
+                audit, said = audit_in(message), self._read(message)
             except AnabranchError as error:
                 if isinstance(error, StoreError) and passes(error):
                     self._more = True
@@ -60,7 +67,8 @@ class Mailbox:
                 self._core.answer_message(message.id, answer_bytes(error))
                 continue
             self._taken.add(message.id)
-            self._core.offer(message.run, said, message=message.id)
+            request = RequestRecord(audit=audit) if audit is not None else None
+            self._core.offer(message.run, said, message=message.id, request=request)
 
     def forget(self) -> None:
         """No answer is on its way to the store: what is not in the inbox is to be read again."""

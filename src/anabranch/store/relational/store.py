@@ -291,4 +291,4 @@ class RelationalStore(
 def _writes(batch: Batch) -> bool:
     """Whether there is anything in it."""
     parts = (batch.commits, batch.payloads, batch.answers, batch.holds, batch.ended, batch.unsealed)
-    return any(parts) or bool(batch.messages) or bool(batch.streams)
+    return any(parts) or bool(batch.messages) or bool(batch.streams) or bool(batch.requests)

@@ -17,6 +17,7 @@ from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.messages.codec import write_message
+from anabranch.store.access_ports import AuditEntry, RequestRecord
 from anabranch.testing.simulated.server_process import SimulatedServer
 from anabranch.testing.simulated.workload import GATE, OWNER, SIGNAL, parent
 
@@ -32,6 +33,8 @@ Then = Callable[[Any, AnabranchError | None], None]
 class ClientWorld(Protocol):
     dice: Random
     servers: list[SimulatedServer]
+
+    def now(self) -> int: ...
 
     @property
     def calm(self) -> bool:
@@ -187,15 +190,17 @@ class Clients:
         send()
 
     def _patch(self, run: str) -> None:
-        """Written once, or refused; by the API of a server, or from the command line."""
+        """Written once, or refused; by the API of a server, or from the command line. The line of
+        the audit trail is there as often as the patch."""
         self._patches += 1
         name = f"{PATCH}{self._patches}"
         self.tried[name] = run
         patch = s.PatchContext((ContextPatch(name, 1, "sum"),), actor="cat")
+        audit = AuditEntry(at=self._world.now(), actor="cat", action="runs.patch", subject=name)
         if self._dice.random() < 0.3:
             store = self._dice.choice(self._world.servers).store
             with suppress(StoreError):  # who has not seen the end of it does not say it again
-                store.post(run, write_message(patch), self._world.now())  # type: ignore[attr-defined]
+                store.post(run, write_message(patch, audit), self._world.now())
             return
 
         def written(_answer: Any, error: AnabranchError | None) -> None:
@@ -207,7 +212,7 @@ class Clients:
                 self._unexpected(error, f"{name} to {run}")
 
         def send() -> None:
-            self._ask(lambda engine: engine.send(run, patch), written)
+            self._ask(lambda engine: engine.send(run, patch, RequestRecord(audit=audit)), written)
 
         send()
 

@@ -2,10 +2,11 @@
 
 No two epochs of a partition interleave, and its numbers have no gap. An effect leaves the server
 that owns the run, once for each attempt, and its start is in the log. A message is answered once
-and takes effect once. Every run comes to what it comes to on one engine without faults. Whoever
-waits for a run hears of its end. A notification is sent by the owner of the run, in order. In the
-end every partition has an owner, and they are shared out evenly. A limit across runs is never
-exceeded, and every run that waits for a place gets one.
+and takes effect once, and the audit trail has a line of it where it has an effect. Every run comes
+to what it comes to on one engine without faults. Whoever waits for a run hears of its end. A
+notification is sent by the owner of the run, in order. In the end every partition has an owner, and
+they are shared out evenly. A limit across runs is never exceeded, and every run that waits for a
+place gets one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 from anabranch.errors import LawBroken
 from anabranch.runtime.live_run import history
 from anabranch.runtime.messages.codec import read_answer
+from anabranch.store.access_ports import AuditFilter
 from anabranch.store.hook_ports import DeliveryFilter
 from anabranch.testing.simulated.audit import Audit
 from anabranch.testing.simulated.server_clients import Clients
@@ -164,6 +166,8 @@ class ServerLaws:
             found = self._world.audits[run].state.ctx.get(name, 0)
             said = clients.applied[name]
             _demand(found <= 1 and said <= found, f"{name}: written {found} times, said {said}")
+            lines = len(self._world.shared.store.audit(AuditFilter(subject=name)))
+            _demand(lines == found, f"{name}: written {found} times, {lines} lines tell of it")
 
     def _every_message_answered(self) -> None:
         store = self._world.shared.store
