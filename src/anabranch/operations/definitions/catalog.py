@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,6 +81,15 @@ class Draft(msgspec.Struct, frozen=True):
     text: str
     file: str
     path: str = ""
+
+
+class KeptDraft(NamedTuple):
+    """A definition that is in the catalog now."""
+
+    draft: Draft
+    prepared: Prepared
+    is_new: bool
+    warning: str  # of its schedule
 
 
 def wanted(target: str) -> CatalogTarget:
@@ -241,6 +250,11 @@ class Catalog:
 
     def register(self, drafts: Sequence[Draft], now: int, actor: str = "") -> list[Registered]:
         """Keep these, all or none. A text that is the newest version of its path stays that."""
+        return self.report(self.keep(drafts, now, actor))
+
+    def keep(self, drafts: Sequence[Draft], now: int, actor: str = "") -> dict[str, KeptDraft]:
+        """By path what is there now. What the children of these are is not looked at, which takes
+        long: `report` does that when they are kept."""
         tools = tuple(self._tools())
         ready = [(draft, prepare(_as_text(draft.text), tools, file=draft.file)) for draft in drafts]
         paths = _placed(ready)
@@ -262,7 +276,10 @@ class Catalog:
                 )
         self._kept.add_catalog(list(fresh.values()))
         said = {path: self._keep_schedule(path, paths[path][1], now, actor) for path in paths}
-        return [self._registered(path, *paths[path], path in fresh, said[path]) for path in paths]
+        return {path: KeptDraft(*paths[path], path in fresh, said[path]) for path in paths}
+
+    def report(self, kept: Mapping[str, KeptDraft]) -> list[Registered]:
+        return [self._registered(path, one) for path, one in kept.items()]
 
     def _require_no_alias(self, path: str) -> None:
         alias = find_alias(self._kept, path)
@@ -279,15 +296,14 @@ class Catalog:
 
         return keep_schedule(self._kept, path, one.net.schedule, now, actor)
 
-    def _registered(
-        self, path: str, draft: Draft, one: Prepared, new: bool, warning: str
-    ) -> Registered:
-        entry = self._kept.catalog_entry(path)
+    def _registered(self, path: str, kept: KeptDraft) -> Registered:
+        entry, one = self._kept.catalog_entry(path), kept.prepared
         assert entry is not None
         found = [*one.problems, *self.cycles(one.net, f"{SCHEME}{path}")]
         said = [str(problem) for problem in found if problem.severity == "warning"]
-        said += [warning] if warning else []
-        return msgspec.structs.replace(shown(entry), new=new, file=draft.file, problems=said)
+        said += [kept.warning] if kept.warning else []
+        file, is_new = kept.draft.file, kept.is_new
+        return msgspec.structs.replace(shown(entry), new=is_new, file=file, problems=said)
 
     # -- children ----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -27,6 +27,7 @@ from anabranch.operations.stores.opening import inspect_store, require_driver, r
 from anabranch.operations.webhooks.matcher import WebhookMatcher
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
+from anabranch.store.access_ports import AuditEntry
 from anabranch.store.factory import open_store
 from anabranch.store.hook_ports import Hook, WebhookDelivery
 from anabranch.store.location import on_postgres, shown
@@ -56,8 +57,15 @@ class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-def copy_store(settings: Settings, source: str, target: str, progress: Progress) -> TargetReport:
-    """`settings` say what a new store gets, and with which key its secrets are opened."""
+def copy_store(
+    settings: Settings,
+    source: str,
+    target: str,
+    progress: Progress,
+    audit: Callable[[str], AuditEntry] | None = None,
+) -> TargetReport:
+    """`settings` say what a new store gets, and with which key its secrets are opened. The line
+    for its audit trail, which names the source, is in the commit that makes it a store."""
     _require_two(source, target)
     with closing(_open_source(source)) as here:
         if on_postgres(target):
@@ -70,6 +78,8 @@ def copy_store(settings: Settings, source: str, target: str, progress: Progress)
             checked = _checked(replace(settings, store=target), progress)
             _require_placed(there, checked)
             with there.transaction():
+                if audit is not None:
+                    there.put_audit(msgspec.structs.asdict(audit(here.shown)))
                 there.drop_mark()
         return TargetReport(
             source=here.shown,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -11,10 +13,13 @@ from anabranch.errors import InputError
 from anabranch.operations.stores.opening import require_kept
 from anabranch.settings import Settings
 from anabranch.store.location import on_postgres, shown
+from anabranch.store.ports import Store
 from anabranch.store.sqlite import copy
 from anabranch.store.sqlite.copy import Copy, Progress, Restored
 from anabranch.store.sqlite.file import schema_of
 from anabranch.store.sqlite.store import SqliteStore
+
+Announce = Callable[[Store], AbstractContextManager[None]]
 
 SENT = ".sent"  # what was sent to a chain is remembered in a file of its own
 KEY = ".key"  # the key of the store: see `operations.access.secret_key`
@@ -85,14 +90,16 @@ def restore(settings: Settings, source: str, progress: Progress) -> tuple[Restor
     return done, means
 
 
-def compact(settings: Settings) -> Compacted:
-    """Rebuild the file without unused space; from then on a purge gives space back by itself."""
+def compact(settings: Settings, announce: Announce = lambda _store: nullcontext()) -> Compacted:
+    """Rebuild the file without unused space; from then on a purge gives space back by itself. What
+    `announce` gives is entered before anything is done."""
     path = file_of(settings, "compact")
     schema_of(path)
     store = SqliteStore(path)
     try:
         store.acquire("a compaction of the store")
-        before, after = store.compact()
+        with announce(store):
+            before, after = store.compact()
     finally:
         store.close()
     return Compacted(path=str(path), bytes_before=before, bytes_after=after)

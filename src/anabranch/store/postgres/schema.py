@@ -9,31 +9,41 @@ from __future__ import annotations
 import time
 import zlib
 
+import msgspec
 import psycopg
 from psycopg import sql
 
 from anabranch.errors import StoreError, UnusableStore
+from anabranch.store.access_ports import AuditEntry
 from anabranch.store.outages import MISSING
 from anabranch.store.postgres.address import Address
-from anabranch.store.postgres.connections import Plain
+from anabranch.store.postgres.connections import Plain, in_driver_form
 from anabranch.store.postgres.errors import SETTING, translate
 from anabranch.store.relational.errors import COPYING, SOURCE, unfinished_copy
 from anabranch.store.relational.rows import LABEL_COLUMNS, label_rows, labels_in
-from anabranch.store.statements import Progress, load_migrations
+from anabranch.store.statements import Progress, load_migrations, load_statements
 
 PARTITIONS = 128
 PARTITIONS_MAX = 4096
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")  # on every table
 _MARK = "anabranch store, version "  # of the schema, in its comment
 MIGRATIONS = load_migrations("postgres")
+_ADD_AUDIT = in_driver_form(load_statements("postgres"))["add_audit"]
 LABELS = 6  # the version that has a table of the labels of runs
 
 
 def prepare(
-    db: Plain, address: Address, *, create: bool, partitions: int | None, new: bool = True
+    db: Plain,
+    address: Address,
+    *,
+    create: bool,
+    partitions: int | None,
+    new: bool = True,
+    audit: AuditEntry | None = None,
 ) -> int:
     """Bring the schema up to date; returns how many partitions the store has. Without `create`
-    nothing is written, without `new` no store is made where there is none."""
+    nothing is written, without `new` no store is made where there is none. The line is written in
+    the transaction that changes the schema."""
     if partitions is not None and not 1 <= partitions <= PARTITIONS_MAX:
         raise StoreError(
             f"store_partitions (ANABRANCH_STORE_PARTITIONS) must be 1 to {PARTITIONS_MAX}, not "
@@ -45,7 +55,7 @@ def prepare(
         if version != len(MIGRATIONS):
             if not create or (version <= 0 and not new):
                 raise _missing(address, version)
-            _migrate(db, address, partitions or PARTITIONS)
+            _migrate(db, address, partitions or PARTITIONS, audit)
         _require_rights(db, address, writing=create)
         (count,) = db.execute("SELECT partitions FROM cluster").fetchone() or (0,)
     except psycopg.Error as error:
@@ -85,7 +95,7 @@ def _no_right(address: Address, what: str) -> StoreError:
     )
 
 
-def _migrate(db: Plain, address: Address, partitions: int) -> None:
+def _migrate(db: Plain, address: Address, partitions: int, audit: AuditEntry | None) -> None:
     key = zlib.crc32(f"anabranch {address.schema}".encode())
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
@@ -103,6 +113,8 @@ def _migrate(db: Plain, address: Address, partitions: int) -> None:
         mark = sql.Literal(f"{_MARK}{len(MIGRATIONS)}")
         name = sql.Identifier(address.schema)
         db.execute(sql.SQL("COMMENT ON SCHEMA {} IS {}").format(name, mark))
+        if audit is not None:
+            db.execute(_ADD_AUDIT, msgspec.structs.asdict(audit))
 
 
 def _fill_labels(db: Plain, progress: Progress) -> None:

@@ -224,6 +224,9 @@ class PostgresTarget(PostgresTables, Target):
     def put_delivery(self, fields: Mapping[str, Any]) -> None:
         self.named("add_delivery", fields)
 
+    def put_audit(self, fields: Mapping[str, Any]) -> None:
+        self.named("add_audit", fields)
+
     def said(self, part: str) -> str | None:
         found = self.named("said", {"part": part})
         return str(found[0][0]) if found else None

@@ -120,6 +120,10 @@ class Target(TableReader):
         """Add a notification that waits for a webhook, unless it is there."""
 
     @abstractmethod
+    def put_audit(self, fields: Mapping[str, Any]) -> None:
+        """Add a line to the audit trail, behind those that were copied."""
+
+    @abstractmethod
     def places(self, runs: Collection[str]) -> dict[str, int]:
         """The partitions of those of these runs that are there already."""
 

@@ -14,7 +14,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import msgspec
+
 from anabranch.errors import StoreError, StoreInUse, UnusableStore
+from anabranch.store.access_ports import AuditEntry
 from anabranch.store.relational.errors import COPYING, SOURCE, unfinished_copy
 from anabranch.store.sqlite.errors import translate
 from anabranch.store.sqlite.file_lock import FileLock
@@ -84,8 +87,9 @@ def reporting(path: Path) -> Iterator[None]:
         raise translate(error, path) from error
 
 
-def prepare(held: HeldFile, *, create: bool) -> None:
-    """Make sure that there is a sound file with our schema, or say what is there instead."""
+def prepare(held: HeldFile, *, create: bool, audit: AuditEntry | None = None) -> None:
+    """Make sure that there is a sound file with our schema, or say what is there instead. The line
+    is written in the transaction that changes the schema, if one does."""
     path = held.path
     with reporting(path):
         version = _version(held) if os.fstat(held.descriptor).st_size else 0
@@ -95,7 +99,16 @@ def prepare(held: HeldFile, *, create: bool) -> None:
                 "for writing, which upgrades it (`anabranch store migrate`)"
             )
         if version < len(MIGRATIONS):
-            _bring_up_to_date(held, version)
+            _bring_up_to_date(held, version, audit)
+
+
+def upgrade(path: Path, audit: AuditEntry) -> None:
+    """Bring the schema of a file that is there up to date."""
+    held = hold(path, create=False)
+    try:
+        prepare(held, create=True, audit=audit)
+    finally:
+        held.let_go()
 
 
 def lock_of(path: Path) -> FileLock:
@@ -296,21 +309,26 @@ def _check_identity(path: Path, *, application: int, version: int) -> None:
         )
 
 
-def _bring_up_to_date(held: HeldFile, version: int) -> None:
+def _bring_up_to_date(held: HeldFile, version: int, audit: AuditEntry | None) -> None:
     """Create the schema or upgrade it; nobody may be at work in a file that is upgraded."""
     if not version:
-        _create_or_upgrade(held.path)
+        _create_or_upgrade(held.path, audit)
         return
     lock = Ownership(held)
     lock.acquire("an upgrade of the schema")
     try:
-        _create_or_upgrade(held.path)
+        _create_or_upgrade(held.path, audit)
     finally:
         lock.release()
 
 
-def _create_or_upgrade(path: Path) -> None:
+def _create_or_upgrade(path: Path, audit: AuditEntry | None) -> None:
     with closing(_connect(path, "rwc")) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of new files; see sqlite_space
-        migrate(db, MIGRATIONS, str(path))
+        migrate(db, MIGRATIONS, str(path), lambda: _add_audit(db, audit))
+
+
+def _add_audit(db: sqlite3.Connection, audit: AuditEntry | None) -> None:
+    if audit is not None:
+        db.execute(STATEMENTS["add_audit"], msgspec.structs.asdict(audit))

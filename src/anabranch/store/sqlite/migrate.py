@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -15,8 +15,14 @@ APPLICATION_ID = 0x414E4142  # "ANAB", in the header of every file of ours
 _STEPS_BETWEEN_CALLS = 1_000_000  # of SQLite's machine: some milliseconds
 
 
-def migrate(db: sqlite3.Connection, migrations: Sequence[str], shown: str = "") -> None:
-    """Apply what is missing, all of it or nothing; another process may have been faster."""
+def migrate(
+    db: sqlite3.Connection,
+    migrations: Sequence[str],
+    shown: str = "",
+    add: Callable[[], None] = lambda: None,
+) -> None:
+    """Apply what is missing and `add` to it, all of it or nothing; another process may have been
+    faster."""
     db.execute("BEGIN IMMEDIATE")
     version = pragma(db, "user_version")
     with _told(db, Progress(shown, version, len(migrations))):
@@ -26,6 +32,7 @@ def migrate(db: sqlite3.Connection, migrations: Sequence[str], shown: str = "") 
     if version < len(migrations):
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {len(migrations)}")
+        add()
     db.execute("COMMIT")
 
 

@@ -173,6 +173,9 @@ class SqliteTarget(_File, Target):
     def put_delivery(self, fields: Mapping[str, Any]) -> None:
         self.db.execute(STATEMENTS["add_delivery"], fields)
 
+    def put_audit(self, fields: Mapping[str, Any]) -> None:
+        self.db.execute(STATEMENTS["add_audit"], fields)
+
     def places(self, runs: Collection[str]) -> dict[str, int]:
         return dict.fromkeys(runs, 0)
 

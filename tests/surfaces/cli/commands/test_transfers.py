@@ -86,4 +86,4 @@ def test_an_import_is_in_the_audit_trail(here: Here) -> None:
     here.ok("import", "runs.gz", "--actor", "kim")
     with closing(sqlite3.connect(here.store)) as db:
         rows = db.execute("SELECT actor, subject, outcome FROM audit WHERE action = 'runs.import'")
-        assert rows.fetchall() == [("kim", "runs.gz", "done")]
+        assert rows.fetchall() == [("kim", "runs.gz", "begun"), ("kim", "runs.gz", "done")]

@@ -14,38 +14,41 @@ from anabranch.operations.access.secret_key import key_of
 from anabranch.operations.access.tokens import AccessControl
 from anabranch.store.access_ports import AccessToken
 from anabranch.store.ports import Store
-from anabranch.surfaces.cli.backend.local.audit import line_of
 from anabranch.surfaces.cli.backend.local.store import LocalTopic
 from anabranch.surfaces.cli.backend.port import Row
 
 
 class LocalCredentialBackend(LocalTopic):
-    def _kept(self, store: Store) -> Credentials:
+    def _credentials(self, store: Store) -> Credentials:
         return Credentials(store, SystemClock().now, key_of(store, self._store.settings))
 
     async def add(self, draft: Row) -> Row:
-        with self._store.changing("credentials.create", draft["name"], new=True) as store:
+        with self._store.change("credentials.create", draft["name"], new=True) as store:
             return _fields(
-                self._kept(store).add(msgspec.convert(draft, CredentialDraft), self._store.actor)
+                self._credentials(store).add(
+                    msgspec.convert(draft, CredentialDraft), self._store.actor
+                )
             )
 
     async def all(self) -> list[Row]:
         with self._store.reading() as store:
-            return [_fields(one) for one in self._kept(store).all()]
+            return [_fields(one) for one in self._credentials(store).all()]
 
     async def show(self, name: str) -> Row:
         with self._store.reading() as store:
-            return _fields(self._kept(store).show(name))
+            return _fields(self._credentials(store).show(name))
 
     async def rotate(self, name: str, data: Any) -> Row:
-        with self._store.changing("credentials.rotate", name) as store:
+        with self._store.change("credentials.rotate", name) as store:
             return _fields(
-                self._kept(store).rotate(name, CredentialChange(data=data), self._store.actor)
+                self._credentials(store).rotate(
+                    name, CredentialChange(data=data), self._store.actor
+                )
             )
 
     async def remove(self, name: str) -> Row:
-        with self._store.changing("credentials.delete", name) as store:
-            return _fields(self._kept(store).remove(name))
+        with self._store.change("credentials.delete", name) as store:
+            return _fields(self._credentials(store).remove(name))
 
 
 class LocalTokenBackend(LocalTopic):
@@ -54,8 +57,10 @@ class LocalTokenBackend(LocalTopic):
     ) -> Row:
         with self._store.writing(new=True) as store:
             access = AccessControl(store, SystemClock().now)
-            one, text = access.create(name, scopes, days, pools)
-            store.add_audit([line_of(self._store.actor, "tokens.create", one.id)])
+            line = self._store.audit_line(store, "tokens.create")
+            with line.commit():
+                one, text = access.create(name, scopes, days, pools)
+                line.subject = one.id
             return {**_token(access, one), "token": text}
 
     async def all(self) -> list[Row]:
@@ -64,11 +69,9 @@ class LocalTokenBackend(LocalTopic):
             return [_token(access, one) for one in access.tokens()]
 
     async def revoke(self, token_id: str) -> Row:
-        with self._store.writing() as store:
+        with self._store.change("tokens.delete", token_id) as store:
             access = AccessControl(store, SystemClock().now)
-            row = _token(access, access.revoke(token_id))
-            store.add_audit([line_of(self._store.actor, "tokens.delete", token_id)])
-            return row
+            return _token(access, access.revoke(token_id))
 
 
 def _fields(card: msgspec.Struct) -> Row:

@@ -24,12 +24,12 @@ class LocalAliasBackend(LocalTopic):
             yield self._aliases(store)
 
     @contextmanager
-    def _changing(self, action: str, name: str) -> Iterator[Aliases]:
-        with self._store.changing(f"aliases.{action}", name) as store:
+    def _change(self, action: str, name: str) -> Iterator[Aliases]:
+        with self._store.change(f"aliases.{action}", name) as store:
             yield self._aliases(store)
 
     async def set(self, name: str, target: str) -> Row:
-        with self._changing("put", name) as aliases:
+        with self._change("put", name) as aliases:
             return row_of(aliases.set(name, target, self._store.actor))
 
     async def all(self) -> list[Row]:
@@ -41,9 +41,9 @@ class LocalAliasBackend(LocalTopic):
             return row_of(aliases.show(name))
 
     async def rollback(self, name: str) -> Row:
-        with self._changing("rollback", name) as aliases:
+        with self._change("rollback", name) as aliases:
             return row_of(aliases.rollback(name, self._store.actor))
 
     async def remove(self, name: str) -> Row:
-        with self._changing("delete", name) as aliases:
+        with self._change("delete", name) as aliases:
             return row_of(aliases.remove(name))

@@ -13,7 +13,6 @@ from anabranch.operations.read.cluster import ClusterReader, ServerCard
 from anabranch.operations.read.reader import Reader
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import Store
-from anabranch.surfaces.cli.backend.local.audit import noted
 from anabranch.surfaces.cli.backend.local.store import LocalTopic
 from anabranch.surfaces.cli.backend.port import Row
 
@@ -33,17 +32,16 @@ class LocalClusterBackend(LocalTopic):
             return _fields(ClusterReader(store).owner(head.run))
 
     async def drain(self, server: str) -> Row:
-        return self._changed("cluster.servers.drain", drain, server)
+        return self._change("cluster.servers.drain", drain, server)
 
     async def undrain(self, server: str) -> Row:
-        return self._changed("cluster.servers.drain.delete", undrain, server)
+        return self._change("cluster.servers.drain.delete", undrain, server)
 
-    def _changed(self, action: str, change: Callable[[Store, str], ServerCard], name: str) -> Row:
-        with (
-            self._store.writing() as store,
-            noted(store, self._store.actor, action, _subject(store, name)),
-        ):
-            return _fields(change(store, name))
+    def _change(self, action: str, change: Callable[[Store, str], ServerCard], name: str) -> Row:
+        with self._store.writing() as store:
+            with self._store.audit_line(store, action, _subject(store, name)).commit():
+                card = change(store, name)
+            return _fields(card)
 
 
 def _subject(store: Store, name: str) -> str:

@@ -102,10 +102,11 @@ def catalog_of(settings: Settings) -> Iterator[Catalog]:
 class LocalCatalogBackend(LocalTopic):
     async def register(self, drafts: Sequence[Draft]) -> list[Row]:
         subject = ", ".join(draft.file for draft in drafts)
-        with self._store.changing("catalog.create", subject, new=True) as store:
+        with self._store.writing(new=True) as store:
             catalog = Catalog(store, self._store.settings.catalog, default_toolbox.signatures)
-            found = catalog.register(drafts, SystemClock().now(), self._store.actor)
-        return [msgspec.to_builtins(one) for one in found]
+            with self._store.audit_line(store, "catalog.create", subject).commit():
+                kept = catalog.keep(drafts, SystemClock().now(), self._store.actor)
+            return [msgspec.to_builtins(one) for one in catalog.report(kept)]
 
     async def paths(self, prefix: str) -> list[Row]:
         with self._store.reading() as store:
@@ -123,11 +124,11 @@ class LocalCatalogBackend(LocalTopic):
 
 class LocalTemplateBackend(LocalTopic):
     async def put(self, text: str, file: str) -> Row:
-        with self._store.changing("templates.create", file, new=True) as store:
+        with self._store.change("templates.create", file, new=True) as store:
             return _templates(store).put(text, file).fields()
 
     async def delete(self, name: str) -> Row:
-        with self._store.changing("templates.delete", name) as store:
+        with self._store.change("templates.delete", name) as store:
             return _templates(store).delete(name).fields()
 
     async def newest(self) -> list[Row]:

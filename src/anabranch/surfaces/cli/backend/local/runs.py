@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +24,7 @@ from anabranch.runtime.messages.codec import Sayable
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local.audit import SAID, note, noted
+from anabranch.surfaces.cli.backend.local.audit import ACTIONS
 from anabranch.surfaces.cli.backend.local.store import LocalTopic
 from anabranch.surfaces.cli.backend.port import Row, Told
 
@@ -135,8 +135,11 @@ class LocalRunBackend(LocalTopic):
 
         async with self._store.parts() as parts:
             found = parts.verbs.read.find(run).run
-            with noted(parts.store, self._store.actor, SAID[type(said)], found):
-                how = await say(parts.store, lambda: parts.engine, found, said)
+            line = self._store.audit_line(parts.store, ACTIONS[type(said)], found)
+            with line.follow():
+                how = await line.send(
+                    lambda audit: say(parts.store, lambda: parts.engine, found, said, audit)
+                )
             return Told(found, how, parts.verbs.read.find(found).status)
 
     async def signal(self, run: str, said: s.Signal) -> tuple[SignalSent, str]:
@@ -145,18 +148,20 @@ class LocalRunBackend(LocalTopic):
 
         async with self._store.parts() as parts:
             found, how = parts.verbs.read.find(run).run, "recorded"
-            with noted(parts.store, self._store.actor, SAID[type(said)], found):
+            line = self._store.audit_line(parts.store, ACTIONS[type(said)], found)
+            with line.follow():
                 async with repeats_heard(parts.verbs, found, said):
-                    how = await say(parts.store, lambda: parts.engine, found, said)
+                    how = await line.send(
+                        lambda audit: say(parts.store, lambda: parts.engine, found, said, audit)
+                    )
             return sent(parts.verbs, found, said), how
 
     async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Purged:
         with self._store.writing() as store:
-            now = int(time.time() * 1000)
-            gone = purge(store, age_ms(older_than), now, dry_run=dry_run, wanted=wanted)
-            if not dry_run:
-                note(store, self._store.actor, "runs.purge")
-            return gone
+            age, now = age_ms(older_than), int(time.time() * 1000)
+            line = self._store.audit_line(store, "runs.purge")
+            with nullcontext() if dry_run else line.announce():
+                return purge(store, age, now, dry_run=dry_run, wanted=wanted)
 
     @asynccontextmanager
     async def bulk(self, asked: Bulk) -> AsyncIterator[BulkPage]:
@@ -165,5 +170,6 @@ class LocalRunBackend(LocalTopic):
         dry = ".dry_run" if asked.dry_run else ""
         subject = msgspec.json.encode(values.bulk_fields(asked.wanted)).decode()
         async with self._store.parts(grace=0) as parts:
-            with noted(parts.store, self._store.actor, f"bulk.{asked.verb}{dry}", subject):
+            line = self._store.audit_line(parts.store, f"bulk.{asked.verb}{dry}", subject)
+            with line.follow() if asked.dry_run else line.announce():
                 yield (await bulks_at(parts.verbs)).page

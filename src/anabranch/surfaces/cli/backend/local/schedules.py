@@ -38,8 +38,8 @@ class LocalScheduleBackend(LocalTopic):
             yield self._schedules(store)
 
     @contextmanager
-    def _changing(self, action: str, name: str, *, new: bool = False) -> Iterator[Schedules]:
-        with self._store.changing(f"schedules.{action}", name, new=new) as store:
+    def _change(self, action: str, name: str, *, new: bool = False) -> Iterator[Schedules]:
+        with self._store.change(f"schedules.{action}", name, new=new) as store:
             yield self._schedules(store)
 
     async def add(self, draft: Row) -> Row:
@@ -48,7 +48,7 @@ class LocalScheduleBackend(LocalTopic):
         if asked.definition is not None:
             text = asked.definition if "\n" in asked.definition else f"{asked.definition}\n"
             prepared = prepare(text, default_toolbox.signatures(), file=asked.file)
-        with self._changing("create", asked.name, new=True) as schedules:
+        with self._change("create", asked.name, new=True) as schedules:
             return row_of(schedules.add(asked, prepared, self._store.actor))
 
     async def all(self) -> list[Row]:
@@ -64,19 +64,19 @@ class LocalScheduleBackend(LocalTopic):
             return row_of(schedules.next(name, count))
 
     async def pause(self, name: str) -> Row:
-        with self._changing("pause", name) as schedules:
+        with self._change("pause", name) as schedules:
             return row_of(schedules.pause(name, self._store.actor))
 
     async def resume(self, name: str) -> Row:
-        with self._changing("resume", name) as schedules:
+        with self._change("resume", name) as schedules:
             return row_of(schedules.resume(name))
 
     async def remove(self, name: str) -> Row:
-        with self._changing("delete", name) as schedules:
+        with self._change("delete", name) as schedules:
             return row_of(schedules.remove(name))
 
     async def run_now(self, name: str) -> Row:
-        with self._changing("run_now", name) as schedules:
+        with self._change("run_now", name) as schedules:
             return row_of(schedules.run_now(name))
 
     async def backfill(self, name: str, asked: Row) -> Row:
@@ -84,7 +84,7 @@ class LocalScheduleBackend(LocalTopic):
         if request.dry_run:
             with self._reading() as schedules:
                 return row_of(schedules.backfill(name, request))
-        with self._changing("backfill", name) as schedules:
+        with self._change("backfill", name) as schedules:
             return row_of(schedules.backfill(name, request))
 
 

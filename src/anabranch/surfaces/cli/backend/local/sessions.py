@@ -9,8 +9,8 @@ from typing import Any
 from anabranch.operations.definitions.prepare import compiler
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.sessions.sessions import Sessions, estimated_gas
+from anabranch.runtime.messages.codec import Sayable
 from anabranch.runtime.nets import Nets
-from anabranch.surfaces.cli.backend.local.audit import noted
 from anabranch.surfaces.cli.backend.local.store import LocalTopic
 from anabranch.surfaces.cli.backend.port import Row
 
@@ -22,17 +22,19 @@ class LocalSessionBackend(LocalTopic):
             yield Sessions(store, Reader(store, Nets(store, compiler())), _cannot_say)
 
     @asynccontextmanager
-    async def _changing(self, action: str, subject: str) -> AsyncIterator[Sessions]:
+    async def _change(self, action: str, subject: str) -> AsyncIterator[Sessions]:
         from anabranch.operations.runs.verbs import say  # verbs that look need none
 
         async with self._store.parts() as parts:
-            store = parts.store
-            with noted(store, self._store.actor, action, subject):
-                yield Sessions(
-                    store,
-                    parts.verbs.read,
-                    lambda run, said: say(store, lambda: parts.engine, run, said),
+            store, line = parts.store, self._store.audit_line(parts.store, action, subject)
+
+            async def send(run: str, said: Sayable) -> str:
+                return await line.send(
+                    lambda audit: say(store, lambda: parts.engine, run, said, audit)
                 )
+
+            with line.follow():
+                yield Sessions(store, parts.verbs.read, send)
 
     async def list_sessions(
         self, *, owner: str | None = None, run: str | None = None, last: int = 100
@@ -63,13 +65,13 @@ class LocalSessionBackend(LocalTopic):
     async def wake(
         self, process: str, *, step: str, payload: Mapping[str, Any], runner: str
     ) -> Row:
-        async with self._changing("sessions.wake", process) as sessions:
+        async with self._change("sessions.wake", process) as sessions:
             return await sessions.wake_up_process(
                 process, step=step, payload=payload, runner=runner
             )
 
     async def kill(self, run: str, reason: str, runner: str) -> Row:
-        async with self._changing("sessions.end", run) as sessions:
+        async with self._change("sessions.end", run) as sessions:
             return await sessions.control(run, "kill", reason=reason, runner=runner)
 
     async def gas(self, rule: str, **counts: Any) -> Row:

@@ -13,7 +13,7 @@ from anabranch.store.location import exists, on_postgres
 from anabranch.store.outages import MISSING
 from anabranch.store.ports import Store
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local.audit import noted
+from anabranch.surfaces.cli.backend.local.audit import AuditLine
 
 if TYPE_CHECKING:
     from anabranch.operations.definitions.preflight import Preflight
@@ -47,10 +47,13 @@ class LocalStore:
         return self._opened(new=new)
 
     @contextmanager
-    def changing(self, action: str, subject: str = "", *, new: bool = False) -> Iterator[Store]:
-        """What was asked for is written down, with who did and what became of it."""
-        with self.writing(new=new) as store, noted(store, self.actor, action, subject):
+    def change(self, action: str, subject: str = "", *, new: bool = False) -> Iterator[Store]:
+        """What the block changes is one commit with its line in the audit trail."""
+        with self.writing(new=new) as store, self.audit_line(store, action, subject).commit():
             yield store
+
+    def audit_line(self, store: Store, action: str, subject: str = "") -> AuditLine:
+        return AuditLine(store, self.actor, action, subject)
 
     @asynccontextmanager
     async def parts(

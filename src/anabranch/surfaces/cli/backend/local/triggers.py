@@ -39,8 +39,8 @@ class LocalTriggerBackend(LocalTopic):
             yield self._triggers(store)
 
     @contextmanager
-    def _changing(self, action: str, name: str, *, new: bool = False) -> Iterator[Triggers]:
-        with self._store.changing(f"triggers.{action}", name, new=new) as store:
+    def _change(self, action: str, name: str, *, new: bool = False) -> Iterator[Triggers]:
+        with self._store.change(f"triggers.{action}", name, new=new) as store:
             yield self._triggers(store)
 
     async def add(self, draft: Row) -> Row:
@@ -49,7 +49,7 @@ class LocalTriggerBackend(LocalTopic):
         if asked.definition is not None:
             text = asked.definition if "\n" in asked.definition else f"{asked.definition}\n"
             prepared = prepare(text, default_toolbox.signatures(), file=asked.file)
-        with self._changing("create", asked.name, new=True) as triggers:
+        with self._change("create", asked.name, new=True) as triggers:
             return row_of(triggers.add(asked, prepared, self._store.actor))
 
     async def all(self) -> list[Row]:
@@ -66,17 +66,17 @@ class LocalTriggerBackend(LocalTopic):
             return row_of(triggers.test(name, asked))
 
     async def pause(self, name: str) -> Row:
-        with self._changing("pause", name) as triggers:
+        with self._change("pause", name) as triggers:
             return row_of(triggers.pause(name, self._store.actor))
 
     async def resume(self, name: str) -> Row:
-        with self._changing("resume", name) as triggers:
+        with self._change("resume", name) as triggers:
             return row_of(triggers.resume(name))
 
     async def retry(self, name: str) -> Row:
-        with self._changing("retry", name) as triggers:
+        with self._change("retry", name) as triggers:
             return row_of(triggers.retry(name))
 
     async def remove(self, name: str) -> Row:
-        with self._changing("delete", name) as triggers:
+        with self._change("delete", name) as triggers:
             return row_of(triggers.remove(name))

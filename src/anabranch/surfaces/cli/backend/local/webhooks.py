@@ -5,12 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from anabranch.clock import SystemClock
-from anabranch.errors import AnabranchError
 from anabranch.operations.access.secret_key import key_of
 from anabranch.operations.webhooks.webhooks import HookChange, HookDraft, Webhooks
 from anabranch.store.hook_ports import DeliveryFilter
 from anabranch.store.ports import Store
-from anabranch.surfaces.cli.backend.local.audit import note
 from anabranch.surfaces.cli.backend.local.store import LocalTopic
 from anabranch.surfaces.cli.backend.port import Row
 
@@ -25,13 +23,11 @@ class LocalWebhookBackend(LocalTopic):
 
     async def create(self, draft: Row) -> Row:
         with self._store.writing(new=True) as store:
-            try:
-                made = self._hooks(store).create(msgspec.convert(draft, HookDraft))
-            except AnabranchError as error:
-                note(store, self._store.actor, "webhooks.create", outcome=f"refused: {error.code}")
-                raise
-            note(store, self._store.actor, "webhooks.create", made.id)
-        return _fields(made)
+            line = self._store.audit_line(store, "webhooks.create")
+            with line.commit():
+                card = self._hooks(store).create(msgspec.convert(draft, HookDraft))
+                line.subject = card.id
+        return _fields(card)
 
     async def all(self) -> list[Row]:
         with self._store.reading() as store:
@@ -42,15 +38,15 @@ class LocalWebhookBackend(LocalTopic):
             return _fields(self._hooks(store).show(hook))
 
     async def change(self, hook: str, given: Row) -> Row:
-        with self._store.changing("webhooks.change", hook) as store:
+        with self._store.change("webhooks.change", hook) as store:
             return _fields(self._hooks(store).change(hook, msgspec.convert(given, HookChange)))
 
     async def rotate(self, hook: str) -> Row:
-        with self._store.changing("webhooks.rotate", hook) as store:
+        with self._store.change("webhooks.rotate", hook) as store:
             return _fields(self._hooks(store).rotate(hook))
 
     async def remove(self, hook: str) -> None:
-        with self._store.changing("webhooks.delete", hook) as store:
+        with self._store.change("webhooks.delete", hook) as store:
             self._hooks(store).remove(hook)
 
     async def deliveries(
@@ -66,11 +62,11 @@ class LocalWebhookBackend(LocalTopic):
             return _fields(self._hooks(store).delivery(hook, name))
 
     async def redeliver(self, hook: str, name: str) -> Row:
-        with self._store.changing("webhooks.deliveries.redeliver", hook) as store:
+        with self._store.change("webhooks.deliveries.redeliver", hook) as store:
             return _fields(self._hooks(store).redeliver(hook, name))
 
     async def redeliver_dead(self, hook: str) -> int:
-        with self._store.changing("webhooks.redeliver", hook) as store:
+        with self._store.change("webhooks.redeliver", hook) as store:
             return self._hooks(store).redeliver_dead(hook, REDELIVERED)
 
 

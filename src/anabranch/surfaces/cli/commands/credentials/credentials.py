@@ -16,7 +16,6 @@ from anabranch.operations.access.secret_key import SecretKey, key_of
 from anabranch.settings import Settings
 from anabranch.surfaces.cli.backend.factory import open_backend
 from anabranch.surfaces.cli.backend.identity import who
-from anabranch.surfaces.cli.backend.local.audit import noted
 from anabranch.surfaces.cli.backend.local.store import LocalStore
 from anabranch.surfaces.cli.backend.port import CredentialBackend, Row
 from anabranch.surfaces.cli.output import render
@@ -88,14 +87,17 @@ async def _rekey(options: argparse.Namespace, settings: Settings) -> int:
             "(--store FILE), and start it with the new key",
             code="usage",
         )
-    with LocalStore(settings).writing() as store:
+    local = LocalStore(settings, who(options))
+    with local.writing() as store:
         new = _key(options.new_key_file, options.new_key_env)
         old = _key(options.old_key_file, options.old_key_env) or key_of(store, settings)
         assert new is not None, "the grammar asks for one"
-        with noted(store, who(options), "credentials.rekey", new.id):
+        line = local.audit_line(store, "credentials.rekey", new.id)
+        with line.follow():
             store.acquire("anabranch credential rekey")
             try:
-                done = rekey(store, old, new)
+                with line.commit():
+                    done = rekey(store, old, new)
             finally:
                 store.release()
     said = (

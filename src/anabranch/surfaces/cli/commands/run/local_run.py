@@ -17,10 +17,11 @@ from anabranch.operations.definitions.prepare import Prepared
 from anabranch.parts import Parts
 from anabranch.runtime.recovery import unfinished
 from anabranch.settings import Settings
+from anabranch.store.access_ports import RequestRecord
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import stop_signals, values
 from anabranch.surfaces.cli.backend.identity import who
-from anabranch.surfaces.cli.backend.local.audit import note
+from anabranch.surfaces.cli.backend.local.audit import ACTIONS, AuditLine
 from anabranch.surfaces.cli.backend.local.store import LocalStore
 from anabranch.surfaces.cli.backend.port import Row
 from anabranch.surfaces.cli.commands.control import control
@@ -65,6 +66,9 @@ class LocalRun(FollowedRun):
         """Whether servers that share the store have its runs, and this process none."""
         member = self.parts.engine.member
         return member is not None and self.store.owner() is not None and member.owns_nothing
+
+    def audit_line(self, action: str, subject: str) -> AuditLine:
+        return AuditLine(self.store, who(self.options), action, subject)
 
     def interrupt(self) -> None:
         self.say("stopping: running jobs finish or are released (again to stop at once)")
@@ -165,18 +169,28 @@ async def _start(prepared: Prepared, options: argparse.Namespace, settings: Sett
     async with local_run(options, settings, new=True) as session:
         session.parts.preflight.require(prepared.net)
         await session.open(only=())
-        run_id = await session.parts.verbs.start(
-            prepared,
-            given,
-            run=options.run_id,
-            step=options.start,
-            labels=session_labels(options),
-            allow_extra_input=options.allow_extra_input,
-            priority=options.priority,
-        )
-        note(session.store, who(options), "runs.create", run_id)
+        run_id = await _begin(session, prepared, given)
         _tell_of_others(session, run_id)
         return await session.to_its_end(run_id)
+
+
+async def _begin(session: LocalRun, prepared: Prepared, given: Mapping[str, Any]) -> str:
+    verbs, options = session.parts.verbs, session.options
+    run = session.parts.engine.new_run_id() if options.run_id is None else options.run_id
+    line = session.audit_line("runs.create", run)
+    with line.follow():
+        return await line.send(
+            lambda audit: verbs.start(
+                prepared,
+                given,
+                run=run,
+                step=options.start,
+                labels=session_labels(options),
+                allow_extra_input=options.allow_extra_input,
+                priority=options.priority,
+                request=RequestRecord(audit=audit),
+            )
+        )
 
 
 def _tell_of_others(session: LocalRun, run_id: str) -> None:
@@ -199,11 +213,23 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     async with local_run(options, settings) as session:
         await session.open(only=())
         origin = session.parts.verbs.read.find(options.run).run
-        verbs, step, again = session.parts.verbs, options.from_step, options.again
-        run_id = await verbs.redrive(origin, from_step=step, again=again)
-        note(session.store, who(options), "runs.redrive", origin)
+        run_id = await _begin_redrive(session, origin)
         session.say(f"run {run_id} redrives {origin}")
         return await session.to_its_end(run_id)
+
+
+async def _begin_redrive(session: LocalRun, origin: str) -> str:
+    verbs, options = session.parts.verbs, session.options
+    line = session.audit_line("runs.redrive", origin)
+    with line.follow():
+        return await line.send(
+            lambda audit: verbs.redrive(
+                origin,
+                from_step=options.from_step,
+                again=options.again,
+                request=RequestRecord(audit=audit),
+            )
+        )
 
 
 async def resume(options: argparse.Namespace, settings: Settings) -> int:
@@ -222,8 +248,16 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
         begun = [one["run"] for one in await session.children(head.run) if not one["finished"]]
         await session.open(only=[head.run, *begun])
         if head.status == "paused":
-            await session.parts.verbs.send(head.run, s.Resume(options.actor))
+            await _begin_again(session, head.run)
         return await session.to_its_end(head.run)
+
+
+async def _begin_again(session: LocalRun, run: str) -> None:
+    """With a run that is paused."""
+    verbs, said = session.parts.verbs, s.Resume(session.options.actor)
+    line = session.audit_line(ACTIONS[s.Resume], run)
+    with line.follow():
+        await line.send(lambda audit: verbs.send(run, said, RequestRecord(audit=audit)))
 
 
 async def _resume_all(options: argparse.Namespace, settings: Settings) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from anabranch.errors import InputError
+from anabranch.errors import InputError, StoreError
 from anabranch.operations.access.secret_key import key_of
 from anabranch.operations.definitions.prepare import compiler
 from anabranch.operations.stores import files
@@ -19,9 +20,11 @@ from anabranch.operations.stores.copy import TargetReport, copy_store
 from anabranch.operations.stores.migrate import migrate
 from anabranch.operations.stores.opening import inspect_store
 from anabranch.settings import Settings
-from anabranch.store.sqlite.copy import Copy
+from anabranch.store.access_ports import AuditEntry
+from anabranch.store.ports import Store
+from anabranch.store.sqlite.copy import Copy, Restored
 from anabranch.surfaces.cli.backend.identity import who
-from anabranch.surfaces.cli.backend.local.audit import note
+from anabranch.surfaces.cli.backend.local.audit import AuditLine, entry_of
 from anabranch.surfaces.cli.backend.local.store import LocalStore
 from anabranch.surfaces.cli.commands.stores.progress import Progress
 from anabranch.surfaces.cli.output import render
@@ -58,7 +61,7 @@ async def _restore(options: argparse.Namespace, settings: Settings) -> int:
     done, means = await progress.over(
         lambda: files.restore(settings, options.source, progress.pages)
     )
-    _note(options, settings, "store.restore", options.source)
+    _record_restore(options, settings, done)
     if options.json:
         print(render.json_line({**msgspec.to_builtins(done), "notes": means}))
         return 0
@@ -87,8 +90,11 @@ async def _check(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _compact(options: argparse.Namespace, settings: Settings) -> int:
     progress = Progress(options)
-    done = await progress.over(lambda: files.compact(settings))
-    _note(options, settings, "store.compact", "")
+
+    def announce(kept: Store) -> AbstractContextManager[None]:
+        return AuditLine(kept, who(options), "store.compact").announce()
+
+    done = await progress.over(lambda: files.compact(settings, announce))
     given = max(0, done.bytes_before - done.bytes_after)
     said = f"compacted {done.path}: {done.bytes_after:,} bytes, {given:,} given back"
     return render.tell(options, msgspec.to_builtins(done), said)
@@ -98,9 +104,13 @@ async def _copy(options: argparse.Namespace, settings: Settings) -> int:
     progress = Progress(options, lines=True)
     if options.partitions is not None:
         settings = replace(settings, store_partitions=options.partitions)
-    done = await progress.over(lambda: copy_store(settings, options.source, options.to, progress))
-    there = replace(settings, store=options.to, store_partitions=0)
-    _note(options, there, "store.copy", done.source)
+
+    def audit(source: str) -> AuditEntry:
+        return entry_of(who(options), "store.copy", source)
+
+    done = await progress.over(
+        lambda: copy_store(settings, options.source, options.to, progress, audit)
+    )
     if options.json:
         print(render.json_line({**msgspec.to_builtins(done), "sound": done.check.sound}))
     else:
@@ -109,9 +119,8 @@ async def _copy(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _migrate(options: argparse.Namespace, settings: Settings) -> int:
-    done = await Progress(options).over(lambda: migrate(settings))
-    if done.changed:
-        _note(options, settings, "store.migrate", "")
+    audit = entry_of(who(options), "store.migrate")
+    done = await Progress(options).over(lambda: migrate(settings, audit))
     said = f"{done.store} has schema {done.version} already"
     if done.changed:
         before = f"from schema {done.version_before}" if done.version_before else "newly made"
@@ -160,10 +169,19 @@ def _say_notes(notes: list[str]) -> None:
         print(f"note: {one}", file=sys.stderr)
 
 
-def _note(options: argparse.Namespace, settings: Settings, action: str, subject: str) -> None:
-    """In the audit trail of the store; opening it for that also brings an old one up to date."""
-    with LocalStore(settings).writing(new=True) as kept:
-        note(kept, who(options), action, subject)
+def _record_restore(options: argparse.Namespace, settings: Settings, done: Restored) -> None:
+    """A backup can be older than the schema with an audit trail, so the line follows what it is
+    about: opening the store for it brings that up to date."""
+    try:
+        with LocalStore(settings).writing() as store:
+            store.add_audit([entry_of(who(options), "store.restore", options.source)])
+    except StoreError as error:
+        earlier = f"; the earlier file is {done.kept_as}" if done.kept_as else ""
+        raise StoreError(
+            f"{done.path} is restored from {options.source}, and that is not in its audit trail, "
+            f"which cannot be written: {error.message}{earlier}",
+            code=error.code,
+        ) from error
 
 
 Action = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]

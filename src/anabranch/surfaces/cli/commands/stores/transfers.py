@@ -59,14 +59,11 @@ async def import_(options: argparse.Namespace, settings: Settings) -> int:
     )
 
     def work() -> Imported:
-        local, path = LocalStore(settings, who(options)), Path(options.file)
-        opened = (
-            local.writing(new=True)
-            if options.dry_run
-            else local.changing("runs.import", str(path), new=True)
-        )
-        with opened as store:
-            return import_runs(store, path, compiler(), _now(), limits, dry_run=options.dry_run)
+        local, path, dry = LocalStore(settings, who(options)), Path(options.file), options.dry_run
+        with local.writing(new=True) as store:
+            line = local.audit_line(store, "runs.import", str(path))
+            with nullcontext() if dry else line.announce():
+                return import_runs(store, path, compiler(), _now(), limits, dry_run=dry)
 
     if not os.path.exists(options.file):
         raise InputError(f"there is no file {options.file}", code="no_file")
