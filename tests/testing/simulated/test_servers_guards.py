@@ -11,6 +11,7 @@ import pytest
 from anabranch.runtime.cluster import failover
 from anabranch.runtime.cluster.membership import Membership
 from anabranch.runtime.jobs.executor import Executor
+from anabranch.runtime.messages import mailbox
 from anabranch.runtime.messages.mailbox import Mailbox
 from anabranch.runtime.messages.subscribers import Subscribers
 from anabranch.store.memory import cluster
@@ -95,6 +96,10 @@ def who_waits_is_not_sent_elsewhere(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Subscribers, "look_again", lambda _self, _why: None)
 
 
+def a_message_loses_its_line_for_the_audit_trail(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mailbox, "audit_in", lambda _message: None)
+
+
 LOSSES = Disturbances(answer_lost=0.6, join=0.02, leave=0.01, kill=0.01)
 JOINS = Disturbances(stop_midway=0.5, join=0.05)
 MIDWAY = Disturbances(stop_midway=0.3, join=0.01)
@@ -124,6 +129,7 @@ GUARDS = (
     Guard(mail_that_was_lost_with_a_lease_is_not_read_again, MIDWAY, (176, 438)),
     Guard(a_post_whose_end_was_not_seen_is_posted_anew, None, (4, 45)),
     Guard(who_waits_is_not_sent_elsewhere, None, (4, 10)),
+    Guard(a_message_loses_its_line_for_the_audit_trail, None, (0, 1)),
 )
 
 

@@ -116,6 +116,7 @@ def test_nowhere_else_is_a_charset_of_others_decoded() -> None:
 _DECODERS = {
     "msgspec",
     "_decoder",
+    "_audited",
     "_SIZES",
     "decoder",
     "_answers",
