@@ -176,6 +176,10 @@ class Section:
         if not isinstance(node, Scalar):
             self._wrong(key, node, "a duration")
             return None
+        if isinstance(node.value, str) and "{{" in node.value:
+            message = "it is a template, and has to be known before a run begins"
+            self._bad_duration(key, node, message, "write a duration, such as 30s")
+            return None
         try:
             milliseconds = parse_duration(node.value)
         except ValueError as error:

@@ -47,7 +47,7 @@ class Rule(msgspec.Struct, frozen=True):
     set_prev: Expression | None = None  # what the next task sees as the result before it
     position: Position | None = None
     multiplier: float = 2.0  # of an exponential backoff
-    delay_max: float | None = None  # seconds; no pause is longer
+    delay_max: Expression | None = None  # seconds; no pause is longer
     asserts: str = ""  # what did not hold, where the rule stands for an `assert`
 
 
@@ -91,6 +91,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
     waits: bool = False  # for an answer from outside, such as a child run's
     wait: WaitRule | None = None  # of one that waits for a signal
     inclusive: bool = False  # all rules that match write; the first of them that leads away decides
+    timeout: Expression | None = None  # in the place of `timeout_ms`: worked out for each attempt
     #: Nothing is said about what follows it; kept, because large loops ask for every item.
     simple: bool = False  # set below, whatever is given
 

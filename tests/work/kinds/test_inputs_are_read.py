@@ -15,13 +15,16 @@ from ..support import run, task
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(30, 30), (0.5, 0.5), ("30", 30), ("30s", 30), ("500ms", 0.5), ("2m", 120), ("1.5h", 5400)],
+    [
+        *[(30, 30), (0.5, 0.5), ("30", 30), ("30s", 30), ("500ms", 0.5), ("2m", 120)],
+        *[("1.5h", 5400), ("1h30m", 5400), ("5d", 432_000), ("PT1M", 60)],
+    ],
 )
 def test_times_have_units(value: Any, expected: float) -> None:
     assert inputs.seconds(value, "timeout") == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("value", [0, -1, True, None, "soon", "", "5d", float("nan"), [1]])
+@pytest.mark.parametrize("value", [0, -1, True, None, "soon", "", "5w", float("nan"), [1]])
 def test_a_time_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match="timeout must be a time above zero"):
         inputs.seconds(value, "timeout")

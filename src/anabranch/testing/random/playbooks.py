@@ -42,11 +42,13 @@ class _Writer:
     seed: int
     dice: Random = field(init=False)
     waits: Random = field(init=False)  # apart, so that a seed gives what it gave before, and waits
+    durations: Random = field(init=False)  # apart for the same reason
     count: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.dice = Random(f"playbook {self.seed}")
         self.waits = Random(f"waits {self.seed}")
+        self.durations = Random(f"durations {self.seed}")
         self.count = self.dice.choice((1, 2, 3, 4, 5, 7))
 
     def text(self) -> str:
@@ -206,6 +208,8 @@ class _Writer:
                 task["url"] = "https://example.org/{{ iter.x }}" if loops else "https://example.org"
             case "shell":
                 task["command"] = "work"
+        if task["kind"] != "wait" and self.durations.random() < 0.1:
+            task["timeout"] = self._duration("20s")
         if self._chance(0.2):
             task["set_iter"] = {"last": "{{ _prev }}"}
         rules = self._rules(label, labels, reducers)
@@ -224,13 +228,18 @@ class _Writer:
         if dice.random() < 0.6:
             wait["filter"] = dice.choice(fits)
         if dice.random() < 0.5:
-            wait["timeout"] = dice.choice(("1s", "30s"))
+            wait["timeout"] = self._duration(dice.choice(("1s", "30s")))
         return wait
+
+    def _duration(self, plain: str) -> str:
+        """As it is, or what a template gives."""
+        return f"{{{{ '{plain}' }}}}" if self.durations.random() < 0.4 else plain
 
     def _rules(self, label: str, labels: list[str], reducers: Fields) -> list[Fields]:
         rules: list[Fields] = []
         if self._chance(0.3):
-            retry: Fields = {"do": "retry", "attempts": self.dice.randint(2, 3), "delay": 1}
+            attempts, delay = self.dice.randint(2, 3), self._duration("1s")
+            retry: Fields = {"do": "retry", "attempts": attempts, "delay": delay}
             do = self.dice.choice((retry, retry, {"do": "continue"}, {"do": "fail"}))
             rules.append({"when": "{{ outcome.status == 'error' }}", "then": do})
         if labels and self._chance(0.15):

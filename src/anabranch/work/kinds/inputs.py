@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from anabranch.dialects.durations import parse_duration
 from anabranch.errors import InputError
 from anabranch.work.secrets.redaction import brief
-
-_DURATION = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ms|s|m|h|)\s*")
-_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def text(value: Any, what: str) -> str:
@@ -48,7 +45,7 @@ def scalar(value: Any, what: str) -> str:
 
 
 def seconds(value: Any, what: str) -> float:
-    """A duration: a number of seconds, or text such as `30s`, `500ms`, `2m`, `1h`."""
+    """A duration: a number of seconds, or text such as `30s`, `500ms`, `2m`, `1h30m`, `PT30S`."""
     amount = _amount(value)
     if amount is None or not math.isfinite(amount) or amount <= 0:
         raise InputError(
@@ -81,8 +78,10 @@ def _amount(value: Any) -> float | None:
             return float(value)
         except OverflowError:
             return math.inf
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    return float(found[1]) * _UNITS[found[2]] if found else None
+    try:
+        return parse_duration(value) / 1000 if isinstance(value, str) else None
+    except ValueError:
+        return None
 
 
 def _kind(value: Any) -> str:

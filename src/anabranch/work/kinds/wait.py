@@ -1,7 +1,8 @@
 """The kind `wait`: parks at once and holds no worker; the kernel ends it.
 
 The work only reads how long or for what: `for` (a duration), `until` (an instant) or `event` (the
-name of a signal) with `timeout_ms`, the label of its `task` and what its filter has `seen`.
+name of a signal) with `timeout_ms` or a `timeout` that a template gave, the label of its `task` and
+what its filter has `seen`.
 """
 
 from __future__ import annotations
@@ -59,4 +60,9 @@ def _for_signal(given: Mapping[str, Any]) -> Answer | Parked:
             f"{SEEN_BYTES_MAX:,} are kept with a wait; name the fields that it needs"
         )
     wait = Wait(str(given["event"]), str(given.get("task") or ""), seen)
-    return Parked("", limit_ms=int(given.get("timeout_ms") or 0), wait=wait)
+    limit_ms = int(given.get("timeout_ms") or 0)
+    if given.get("timeout") is not None:  # a template
+        limit_ms = parse_duration(given["timeout"])
+        if not limit_ms:
+            raise ValueError("its timeout is zero; write a duration of at least 1ms")
+    return Parked("", limit_ms=limit_ms, wait=wait)

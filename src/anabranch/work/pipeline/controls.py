@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from anabranch.errors import ExpressionError, InputError
+from anabranch.expressions.port import Expression
 from anabranch.kernel.jobs import INTERNAL_DELAY_MS
 from anabranch.kernel.values import INTERNAL, Answer, Fault, failed
 from anabranch.net.program import Rule, TaskSpec
@@ -81,8 +82,9 @@ def delay_seconds(
 
 
 def _delay_seconds(rule: Rule, names: Mapping[str, Any], retry: int) -> float:
-    given = rule.delay.evaluate(names) if rule.delay is not None else DELAY_SECONDS
-    base = inputs.delay(given, "delay")
+    base = DELAY_SECONDS
+    if rule.delay is not None:
+        base = _evaluate_time(inputs.delay, rule.delay, names, "delay")
     match rule.backoff:
         case "none" | "constant":
             return base
@@ -90,7 +92,26 @@ def _delay_seconds(rule: Rule, names: Mapping[str, Any], retry: int) -> float:
             return base * retry
         case "exponential":
             grown = float(base * rule.multiplier ** min(retry - 1, 40))
-            return grown if rule.delay_max is None else min(grown, rule.delay_max)
+            if rule.delay_max is None:
+                return grown
+            return min(grown, _evaluate_time(inputs.seconds, rule.delay_max, names, "max_delay"))
+
+
+def limit_seconds(spec: TaskSpec, names: Mapping[str, Any]) -> float | None:
+    """How long one attempt of the task may take."""
+    if spec.timeout is None:
+        return None if spec.timeout_ms is None else spec.timeout_ms / 1000
+    return _evaluate_time(inputs.seconds, spec.timeout, names, f"`timeout` of task {spec.label}")
+
+
+def _evaluate_time(
+    read: Callable[[Any, str], float], time: Expression, names: Mapping[str, Any], what: str
+) -> float:
+    """In seconds. What gives no duration is a mistake of whoever wrote the template."""
+    try:
+        return read(time.evaluate(names), what)
+    except InputError as error:
+        raise InputError(error.message, code="config") from None
 
 
 async def carried_out(performer: Performer, task: Task) -> Answer | Parked:

@@ -58,7 +58,8 @@ def short_wait(program: Program, services: Services, task: Task) -> WaitingPath 
 
 def only_goes_on(spec: TaskSpec) -> bool:
     """Nothing but rules follows the task, and they share values, go on or fail."""
-    own = spec.output or spec.timeout_ms or spec.loop or spec.waits or spec.hooks
+    limited = spec.timeout_ms or spec.timeout
+    own = spec.output or limited or spec.loop or spec.waits or spec.hooks
     writes = spec.set_ctx or spec.set_iter or spec.set_prev
     return not own and not writes and all(map(_goes_on, spec.rules))
 

@@ -31,6 +31,7 @@ from anabranch.work.pipeline.controls import (
     delay_seconds,
     done_now,
     endless,
+    limit_seconds,
     not_enough,
     rule_for,
     told_to_fail,
@@ -67,6 +68,7 @@ class PipelineRun:
         self._around = around  # none but the outermost can wait for an answer from outside
         self._state = PipelineState(task, services, scope, around)
         self._progress = self._state.progress
+        self._limit: float | None = None  # seconds for the attempt that was begun last
         self._said: tuple[ContextPatch, ...] = ()  # what the rule that decided last has written
 
     @property
@@ -134,9 +136,11 @@ class PipelineRun:
             return failed(error.kind, error.message, retryable=error.retryable)
         except ExpressionError as error:
             return failed("transform", str(error), retryable=False)
+        except InputError as error:  # a time limit that is none
+            return failed("config", error.message, retryable=False)
         except Exception as error:
             return unexpected(error, f"task {spec.label} cannot be prepared")
-        limit = task.timeout_seconds
+        limit = self._limit = task.timeout_seconds
         if limit is None:
             now = getattr(performer, "perform_now", None)
             if now is not None and spec.loop is None:
@@ -180,7 +184,7 @@ class PipelineRun:
             program=None,
             key=self._key(spec.label),
             again=self._task.again + (f".a{attempt}" if attempt > 1 else ""),
-            timeout_seconds=spec.timeout_ms / 1000 if spec.timeout_ms is not None else None,
+            timeout_seconds=limit_seconds(spec, names),
             memory=None,
             heard=None,
         )
@@ -233,7 +237,7 @@ class PipelineRun:
             message = f"task {spec.label}: what was done before it is not JSON: {error}"
             return self._failed(Fault("result", message, "", False))
         memory = cleaned_for_store(memory)
-        limit_ms = spec.timeout_ms or parked.limit_ms
+        limit_ms = parked.limit_ms if self._limit is None else round(self._limit * 1000)
         return msgspec.structs.replace(parked, memory=memory, limit_ms=limit_ms)
 
     # -- what follows ------------------------------------------------------------------------

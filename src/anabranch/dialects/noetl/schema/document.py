@@ -46,6 +46,7 @@ from anabranch.dialects.schema import (
     ref,
     section,
     string,
+    template,
     text,
     when,
     whole,
@@ -175,7 +176,7 @@ def _executor(docs: Docs) -> Schema:
 
 
 def _spec(docs: Docs) -> Schema:
-    timeout = either(duration(), ref("time_parts"))
+    timeout = either(duration(), template(), ref("time_parts"))
     http = section("Defaults of HTTP tasks", {"timeout": timeout}, docs=docs("executor.spec.http"))
     defaults = section(
         "Defaults of all tasks",

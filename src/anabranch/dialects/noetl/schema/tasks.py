@@ -207,8 +207,8 @@ def _common(kind: str, docs: Docs) -> dict[str, Schema]:
         "args": either(mapping(), template(), {"type": "array"}) if kind == "container" else given,
         "input": given,
         "spec": _spec(kind, docs),
-        "timeout": either(duration(), ref("time_parts")) if kind == "http" else duration(),
-        "timeout_seconds": duration(),
+        "timeout": _timeout(kind),
+        "timeout_seconds": either(duration(), template()),
         "set_ctx": ref("context_writes"),
         "set_iter": ref("writes"),
         "set_shared": ref("writes"),
@@ -277,12 +277,17 @@ def _conflicts(kind: str) -> Iterator[Schema]:
             yield one_of_them(both)
 
 
+def _timeout(kind: str) -> Schema:
+    parts = [ref("time_parts")] if kind == "http" else []
+    return either(duration(), template(), *parts)
+
+
 def _spec(kind: str, docs: Docs) -> Schema:
     """`spec` of a task: its keys are free, but for words that mean something elsewhere."""
     fields = {
         "policy": either(ref("task_policy"), listed(ref("task_rule"))),
         "result": _result_or_policy() if kind == "noop" else ref("result"),
-        "timeout": either(duration(), ref("time_parts")) if kind == "http" else duration(),
+        "timeout": _timeout(kind),
     }
     more: Schema = {} if kind == "workbook" else {"propertyNames": ref("free_key")}
     return section("The spec of a task", fields, free=True, docs=docs("task.spec"), **more)
@@ -334,7 +339,7 @@ def _following(docs: Docs) -> Schema:
         "retry": _retry(docs),
         "time_parts": section(
             "Times of an HTTP call",
-            {part: duration() for part in TIME_PARTS},
+            {part: either(duration(), template()) for part in TIME_PARTS},
             docs=docs("task.timeout"),
         ),
     }
@@ -376,9 +381,9 @@ def _then(docs: Docs, more: Properties) -> Schema:
 def _retry(docs: Docs) -> Schema:
     counted = {
         "max_attempts": whole(1, ATTEMPTS_MAX),
-        "initial_delay": duration(),
+        "initial_delay": either(duration(), template()),
         "backoff_multiplier": number(1, 1000),
-        "max_delay": duration(),
+        "max_delay": either(duration(), template()),
         "backoff": choice(BACKOFFS),
         "retry_when": condition(),
         "stop_when": condition(),

@@ -21,6 +21,7 @@ from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.names import Names
 from anabranch.dialects.noetl.outcomes import DONE, EMPTY, FAILED, Given, as_result, is_response
+from anabranch.dialects.noetl.tasks.durations import seconds
 from anabranch.dialects.noetl.tasks.rules import BACKOFFS
 from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.errors import ExpressionError
@@ -120,8 +121,8 @@ def _listed(task: Section, node: Node, conditions: TemplateCompiler) -> Rule | N
 
 def _rule(retry: Section, conditions: TemplateCompiler, when: Expression | None = None) -> Rule:
     attempts = retry.whole(_named(retry, "max_attempts"), ATTEMPTS, least=1, most=ATTEMPTS_MAX)
-    delay = retry.duration_ms(_named(retry, "initial_delay"), zero=True)
-    longest = retry.duration_ms("max_delay")
+    delay = seconds(retry, _named(retry, "initial_delay"), conditions, zero=True)
+    longest = seconds(retry, "max_delay", conditions)
     grows = retry.number(_named(retry, "backoff_multiplier"), 2.0, least=1.0, most=1_000.0)
     backoff = retry.choice("backoff", tuple(BACKOFFS), "exponential")
     stop = retry.ask("stop_when")
@@ -135,10 +136,10 @@ def _rule(retry: Section, conditions: TemplateCompiler, when: Expression | None 
         attempts,
         when,
         stop=None if stop is None else conditions.condition(stop, f"`stop_when` of {retry.what}"),
-        delay=Constant(1.0 if delay is None else delay / 1000),
+        delay=Constant(1.0) if delay is None else delay,
         backoff=BACKOFFS[backoff],
         multiplier=grows,
-        delay_max=None if longest is None else longest / 1000,
+        delay_max=longest,
         position=retry.position,
     )
     retry.finish()

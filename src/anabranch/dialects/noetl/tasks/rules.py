@@ -18,9 +18,10 @@ import msgspec
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Node, Scalar
 from anabranch.dialects.noetl.patches import Around, read_writes
+from anabranch.dialects.noetl.tasks.durations import seconds
 from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.jinja.jinja import has_template
-from anabranch.expressions.port import Constant, Expression
+from anabranch.expressions.port import Expression
 from anabranch.net.problems import did_you_mean
 from anabranch.net.program import Control, Program, Rule, TaskHooks
 
@@ -122,7 +123,7 @@ class Rules(msgspec.Struct, frozen=True):
             when=guard,
             do=do,
             attempts=self._attempts(then),
-            delay=self._delay(then),
+            delay=seconds(then, "delay", self.templates, zero=True),
             backoff=BACKOFFS[then.choice("backoff", tuple(BACKOFFS), "none")],
             to=self._target(then, what, do, number),
             set_ctx=writes.ctx,
@@ -139,15 +140,6 @@ class Rules(msgspec.Struct, frozen=True):
         if isinstance(node, Scalar) and isinstance(node.value, str) and has_template(node.value):
             return self.templates.tree(node)
         return then.whole("attempts", 3, least=1, most=ATTEMPTS_MAX)
-
-    def _delay(self, then: Section) -> Expression | None:
-        node = then.ask("delay")
-        if node is None:
-            return None
-        if isinstance(node, Scalar) and isinstance(node.value, str) and has_template(node.value):
-            return self.templates.tree(node)
-        milliseconds = then.duration_of("delay", node, zero=True)
-        return None if milliseconds is None else Constant(milliseconds / 1000)
 
     def _target(self, then: Section, what: str, do: Control, number: int) -> str:
         node = then.text("to")

@@ -24,6 +24,7 @@ from anabranch.dialects.noetl.respell.shape import merged
 from anabranch.dialects.noetl.tasks.assertions import Assertions
 from anabranch.dialects.noetl.tasks.code_reads import with_code_reads
 from anabranch.dialects.noetl.tasks.credentials import AuthReader
+from anabranch.dialects.noetl.tasks.durations import duration
 from anabranch.dialects.noetl.tasks.inputs import TaskInputs
 from anabranch.dialects.noetl.tasks.keys import COMMON, KINDS
 from anabranch.dialects.noetl.tasks.outputs import read_output
@@ -50,6 +51,7 @@ ELSEWHERE = frozenset(
 )
 PIPELINE = "pipeline"  # the kind of a task that is nothing but the tasks inside it
 TIME_PARTS = ("connect", "read", "total")  # of the timeout of an HTTP task
+TimeLimit = int | Expression | dict[str, float | Expression]  # in milliseconds, or its parts
 OnReject = Literal["fail", "pause"]
 ON_REJECT: tuple[OnReject, ...] = ("fail", "pause")
 
@@ -67,7 +69,7 @@ class CompiledTool(msgspec.Struct, frozen=True):
             return False
         (task,) = self.program.tasks
         alone = task.on_unmatched_error == "fail" and not _asks_where_it_is(task)
-        bare = task.simple and not task.output and not task.loop
+        bare = task.simple and not task.output and not task.loop and task.timeout is None
         return alone and bare and self.program.variables is None
 
     def work(self, retry: Retry, timeout_ms: int | None) -> Work | None:
@@ -230,15 +232,16 @@ class Tasks(msgspec.Struct, frozen=True):
         wait: WaitRule | None = None
         if kind == WAIT:  # a wait holds no worker: a time limit that is inherited is not its own
             limit = self._timeout(task, spec, inputs, Defaults(), http=False)
-            limit_ms = limit if isinstance(limit, int) else None
-            structure, wait = WaitReader(task, self.templates).read(labels[number], limit_ms)
+            assert not isinstance(limit, dict), "only HTTP has parts"
+            structure, wait = WaitReader(task, self.templates).read(labels[number], limit)
             timeout = None
         else:
             structure = self._inputs(inputs, kind)
             timeout = self._timeout(task, spec, inputs, defaults, http=kind == "http")
         if isinstance(timeout, dict):
             structure["timeout"] = timeout
-            timeout = int(timeout["total"] * 1000) if "total" in timeout else None
+            total = timeout.get("total")
+            timeout = int(total * 1000) if isinstance(total, float) else total
         policy_node = merged(defaults.policy, None if spec is None else spec.ask("policy"))
         policy = rules.policy(policy_node, task.what, number)
         ours = kind in KINDS or kind == PIPELINE  # of a tool these are arguments
@@ -255,7 +258,8 @@ class Tasks(msgspec.Struct, frozen=True):
             kind=kind,
             inputs=self._composed(kind, structure),
             rules=(*retries, *asserted, *policy.rules),
-            timeout_ms=timeout,
+            timeout_ms=timeout if isinstance(timeout, int) else None,
+            timeout=None if isinstance(timeout, int) else timeout,
             on_unmatched_error=policy.on_unmatched,
             set_ctx=writes.ctx,
             set_iter=writes.iteration,
@@ -335,9 +339,9 @@ class Tasks(msgspec.Struct, frozen=True):
         defaults: Defaults,
         *,
         http: bool,
-    ) -> int | dict[str, float] | None:
+    ) -> TimeLimit | None:
         """Time for one attempt, from any of the places it may stand."""
-        found: list[tuple[str, int | dict[str, float] | None]] = []
+        found: list[tuple[str, TimeLimit | None]] = []
         for holder, key in ((task, "timeout"), (task, "timeout_seconds"), (spec, "timeout")):
             node = None if holder is None else holder.ask(key)
             if holder is None or node is None:
@@ -350,12 +354,21 @@ class Tasks(msgspec.Struct, frozen=True):
         inherited = defaults.http_timeout if http and defaults.http_timeout else defaults.timeout
         return None if inherited is None else self._time(inherited, task, "timeout", parts=http)
 
-    def _time(
-        self, node: Node, holder: Section, key: str, *, parts: bool
-    ) -> int | dict[str, float] | None:
+    def _time(self, node: Node, holder: Section, key: str, *, parts: bool) -> TimeLimit | None:
         if parts and isinstance(node, Fields):
-            return _time_parts(Section(node, f"`{key}` of {holder.what}", self.findings))
-        return holder.duration_of(key, node)
+            return self._time_parts(Section(node, f"`{key}` of {holder.what}", self.findings))
+        return duration(holder, key, node, self.templates)
+
+    def _time_parts(self, parts: Section) -> dict[str, float | Expression]:
+        """Seconds to connect, to read and in all, as HTTP work takes them."""
+        found: dict[str, float | Expression] = {}
+        for name in TIME_PARTS:
+            node = parts.ask(name)
+            time = None if node is None else duration(parts, name, node, self.templates)
+            if time is not None:
+                found[name] = time / 1000 if isinstance(time, int) else time
+        parts.finish()
+        return found
 
     # -- tasks that wait ---------------------------------------------------------------------
 
@@ -435,10 +448,3 @@ def _note_unawaited_child(task: Section) -> None:
         message = f"{task.what} only starts its child, and does not wait for it"
         hint = "to wait, name the step of the child whose result it wants: `return_step`"
         task.report("kind", "begun-only", message, hint, "note")
-
-
-def _time_parts(parts: Section) -> dict[str, float]:
-    """Seconds to connect, to read and in all, as HTTP work takes them."""
-    times = {name: parts.duration_ms(name) for name in TIME_PARTS}
-    parts.finish()
-    return {name: time / 1000 for name, time in times.items() if time is not None}

@@ -19,6 +19,7 @@ from anabranch.dialects.nodes import Node, Scalar
 from anabranch.dialects.noetl.signals import SIGNAL, seen_by, signal_view
 from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.jinja.jinja import has_template
+from anabranch.expressions.port import Expression
 from anabranch.net.net import WaitRule
 from anabranch.net.waits import SIGNAL_NAME
 
@@ -33,7 +34,9 @@ class WaitReader:
         self._task = task
         self._templates = templates
 
-    def read(self, label: str, timeout_ms: int | None) -> tuple[dict[str, Any], WaitRule | None]:
+    def read(
+        self, label: str, timeout: int | Expression | None
+    ) -> tuple[dict[str, Any], WaitRule | None]:
         """The inputs of the work, and the rule of a wait for a signal."""
         task = self._task
         nodes = {way: node for way in WAYS if (node := task.ask(way)) is not None}
@@ -47,7 +50,7 @@ class WaitReader:
         if "args" in task or "input" in task:
             task.ignored("args" if "args" in task else "input", "a wait takes none")
         if way == "event":
-            return self._signal(node, condition, label, timeout_ms)
+            return self._signal(node, condition, label, timeout)
         self._only_for_signals("filter", "timeout", "timeout_seconds")
         return {way: self._time(way, node)}, None
 
@@ -77,7 +80,7 @@ class WaitReader:
         return value
 
     def _signal(
-        self, node: Node, condition: Node | None, label: str, timeout_ms: int | None
+        self, node: Node, condition: Node | None, label: str, timeout: int | Expression | None
     ) -> tuple[dict[str, Any], WaitRule | None]:
         name = node.value if isinstance(node, Scalar) else None
         if not isinstance(name, str) or not SIGNAL_NAME.fullmatch(name):
@@ -91,8 +94,8 @@ class WaitReader:
             self._task.findings.add(node.position, "bad-name", message, hint)
             return {}, None
         given: dict[str, Any] = {"event": name, "task": label}
-        if timeout_ms is not None:
-            given["timeout_ms"] = timeout_ms
+        if timeout is not None:
+            given["timeout_ms" if isinstance(timeout, int) else "timeout"] = timeout
         if condition is None:
             return given, WaitRule(name)
         viewed = self._templates.viewed(signal_view, also=(SIGNAL,))
