@@ -303,7 +303,7 @@ async def test_a_function_that_kills_its_worker_each_time_fails_with_that_reason
     cluster = LocalCluster()
     cluster.held = True
     async with site(cluster) as here:
-        text = loop(fanout=", max_job_retries: 2").replace("count: 40", "count: 4")
+        text = loop(fanout=", max_job_retries: 2").replace("count: 40", "count: 1")
         run = await here.start(text)
         for count in (1, 2, 3):
             await here.until(lambda: cluster.queue)
