@@ -9,7 +9,10 @@ from typing import NamedTuple
 import pytest
 
 import anabranch
+from anabranch.expressions.port import Constant
+from anabranch.net.net import Loop
 from anabranch.operations.read.event_view import EventRecord, EventView
+from kernel.test_loops import Worker, looping
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -111,3 +114,15 @@ def test_following_a_run_remembers_only_what_is_out(tmp_path: Path) -> None:
             assert isinstance(shown, EventView)
 
     asyncio.run(whole())
+
+
+def test_a_shard_that_goes_out_in_halves_is_counted_once() -> None:
+    loop = Loop(
+        Constant(list(range(8))), mode="fanout", shard_size=8, fail_fast=False, allow_partial=True
+    )
+    worker, view = Worker(looping(loop), 1, deadly={5}), EventView("r")
+    worker.run()
+    told = [view.record(at, event) for at, event in worker.history]
+    (end,) = [one.fields for one in told if one.kind == "loop.fanin.completed"]
+    assert (end["shards"], end["succeeded"], end["failed"]) == (1, 7, 1)
+    assert [one.kind for one in told].count("loop.shard.enqueued") == 7

@@ -135,7 +135,7 @@ class EventView:
         report = self._reports.get(event.job)
         ids |= self._key(event.job, report)
         self._forget(event.job)
-        if shard is not None and not shard.tries and not event.lost:
+        if shard is not None and not (shard.tries or shard.lost):
             self._closed_in[event.loop] = self._closed_in.get(event.loop, 0) + 1
         if event.fault is not None or report is None:
             failed = shard.size if shard is not None else 0
