@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from functools import cache
+from threading import Lock
 from typing import Any, Literal
 
 import msgspec
@@ -420,12 +421,15 @@ PAST_SIGNALS_KEPT = 1_000
 #: Keeps the order of every mapping: a run that goes on from its snapshot meets its tokens, jobs
 #: and members in the order in which the live one does.
 _encoder = msgspec.json.Encoder()
+_making = Lock()
 
 
 @cache
 def _decoder() -> msgspec.json.Decoder[State]:
-    """Made when it is needed: it looks at the types of all fields, and few commands read states."""
-    return msgspec.json.Decoder(State)
+    """Made when it is needed: it looks at the types of all fields, and few commands read states.
+    Two threads that make one at once can end the process."""
+    with _making:
+        return msgspec.json.Decoder(State)
 
 
 def encode_state(state: State) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from threading import Lock
 
 import msgspec
 
@@ -49,12 +50,15 @@ class StartRun(msgspec.Struct, frozen=True, tag="start_run"):
 Posted = Sayable | StartRun
 
 _encoder = msgspec.json.Encoder()
+_making = Lock()
 
 
 @cache
 def _decoder() -> msgspec.json.Decoder[Posted]:
-    """Made with the first message: it takes longer than loading this module."""
-    return msgspec.json.Decoder(Posted)
+    """Made with the first message: it takes longer than loading this module. Two threads that make
+    one at once can end the process."""
+    with _making:
+        return msgspec.json.Decoder(Posted)
 
 
 #: Another server owns the run; nothing was done here.
