@@ -24,7 +24,7 @@ from hypothesis.internal.conjecture import providers
 import anabranch
 from tools.suite.parts import Part
 from tools.suite.plugin import PartPlugin
-from tools.suite.process_table import PART, name_part
+from tools.suite.process_table import PART, end_with, name_part
 
 FIRST = (
     "aiohttp.test_utils",
@@ -117,12 +117,14 @@ def _offer_forks(number: int, writing: int) -> int:
     """Fork the process that `tests/quick_starts.py` asks for others from here, where everything is
     loaded and nothing has begun. Its pid; it ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    part = os.getpid()
     pid = os.fork()
     if pid:
         theirs.close()
         os.environ["ANABRANCH_QUICK_STARTS"] = f"{os.getpid()}:{ours.detach()}"
         return pid
     try:
+        end_with(part)  # one that died has no time to tell it so
         ours.close()
         os.close(writing)
         name_part(number)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PART = "ANABRANCH_TEST_PART"  # the variable by which the processes of a part are known
 NAME = 15  # of prctl(2): a name, which forks inherit; the environment is that of a program's start
+DEATH_SIGNAL = 1  # of prctl(2): what a process is sent when the one that forked it ends
 NAMED = "abt part "
 
 
@@ -45,6 +47,14 @@ def name_part(number: int) -> None:
     """For this process and its forks, which have no environment of their own to tell."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(NAME, f"{NAMED}{number}".encode(), 0, 0, 0)
+
+
+def end_with(parent: int) -> None:
+    """End this process as soon as its parent has ended, however that came."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # before it was said
+        os._exit(0)
 
 
 def processes() -> dict[int, Process]:
