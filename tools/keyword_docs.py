@@ -34,6 +34,7 @@ class Source(NamedTuple):
 _PLAYBOOK = {
     "playbook": Source("document", "Keys of the root"),
     "metadata": Source("document", "Keys of the root"),
+    "input": Source("document", "key of an input"),
     "workbook": Source("document"),
     "schedule": Source("../schedules", "When"),
     "keychain entry": Source("keychain", "Keys of every entry"),

@@ -260,13 +260,21 @@ class Engine:
         """End a run of a step without its work: as skipped, or with a result as done."""
         await self._open.verbs.send(run, skipping(step, token, actor, reason, result))
 
-    async def redrive(self, run: str, *, from_step: str = "", again: bool = False) -> str:
+    async def redrive(
+        self,
+        run: str,
+        *,
+        from_step: str = "",
+        again: bool = False,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word users know
+    ) -> str:
         """A linked run that redoes what failed and what depends on it, and keeps the rest.
 
         With `from_step` that step and what depends on it as well, however they ended. A run that
-        another redrives already is refused without `again`.
+        another redrives already is refused without `again`. `input` are the secret inputs of the
+        run once more, which no store keeps.
         """
-        return await self._open.verbs.redrive(run, from_step=from_step, again=again)
+        return await self._open.verbs.redrive(run, from_step=from_step, again=again, input=input)
 
     async def plan_redrive(self, run: str, *, from_step: str = "") -> RedrivePlan:
         """What `redrive` would run again, why, and what it would reuse; nothing is begun."""

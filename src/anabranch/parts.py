@@ -275,6 +275,7 @@ class Parts:
             begun_by=by,
             depth=depth,
             allow_extra_input=True,  # a parent may hand the same on to several children
+            handed_on=True,
             held=held_by(self.engine.state(by)) if by and parent is not None else (),
         )
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 import anabranch
-from anabranch.dialects.noetl.error_guards import task_kinds_of
+from anabranch.dialects.noetl.checks.error_guards import task_kinds_of
 from anabranch.dialects.noetl.error_kinds import KNOWN_TASKS, error_kinds_of
 from anabranch.dialects.port import Compiled
 from anabranch.kernel.summary import loops_of

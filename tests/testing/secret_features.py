@@ -107,6 +107,7 @@ class Guarded:
     given: dict[str, list[str]]  # step → the secrets that it looks up
     environment: dict[str, str]
     shard_size: Any = None
+    input: dict[str, str] = field(default_factory=dict)  # secrets that its runs are given
 
     @cached_property
     def net(self) -> Net:
@@ -127,7 +128,7 @@ def guarded(seed: int) -> Guarded:
     return SecretWriter(Random(f"secrets {seed}")).made(seed)
 
 
-_LOOKED_UP = re.compile(r"\{\{ keychain\.(\w+)[.\w]* \}\}")
+_LOOKED_UP = re.compile(r"\{\{ (?:keychain|workload)\.(k\d)[.\w]* \}\}")
 
 
 @dataclass
@@ -135,6 +136,7 @@ class SecretWriter(Writer):
     secrets: dict[str, str] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)  # entry → how it is looked up
     given: dict[str, list[str]] = field(default_factory=dict)
+    input: dict[str, str] = field(default_factory=dict)
     #: Expressions that give a list of words.
     words: list[str] = field(default_factory=lambda: ["workload.words"])
 
@@ -148,28 +150,31 @@ class SecretWriter(Writer):
         self._follow(words[0])
         plain = json.loads(self._spelled_out(json.dumps(text.definition)))
         text.definition["keychain"] = keychain
+        text.definition["inputs"] = {name: {"secret": True} for name in self.input}
         twin = Text(plain, text.brittle, text.decisions, text.flaky)
         shard_size = self.dice.choice((None, 2, 1000))
-        return Guarded(text, twin, self.secrets, self.given, environment, shard_size)
+        return Guarded(text, twin, self.secrets, self.given, environment, shard_size, self.input)
 
     def _keychain(self, seed: int) -> tuple[list[dict[str, Any]], dict[str, str]]:
         entries: list[dict[str, Any]] = []
         environment: dict[str, str] = {}
         for number in range(self.dice.randint(1, 3)):
             name, value = f"k{number}", self._secret()
-            self.secrets[name], self.paths[name] = value, name
-            kind = self.dice.choice(("static", "env", "workload", "before"))
-            if kind == "env":
+            self.secrets[name], self.paths[name] = value, f"keychain.{name}"
+            kind = self.dice.choice(("static", "env", "workload", "before", "input"))
+            if kind == "input":
+                self.input[name], self.paths[name] = value, f"workload.{name}"
+            elif kind == "env":
                 variable = environment_name(seed, number)
                 environment[variable] = value
                 entries.append({"name": name, "kind": "env", "map": {"v": variable}})
-                self.paths[name] = f"{name}.v"
+                self.paths[name] += ".v"
             elif kind == "workload":
                 value = "{{ workload.first }}"
                 entries.append({"name": name, "kind": "static", "value": value})
                 self.secrets[name] = ""  # known once the data is there
             elif kind == "before" and number:
-                inner = f"{{{{ keychain.{self.paths['k0']} }}}}"
+                inner = f"{{{{ {self.paths['k0']} }}}}"
                 entries.append({"name": name, "kind": "static", "value": f"{inner}-{value}"})
                 self.secrets[name] = f"\0-{value}"
             else:
@@ -232,7 +237,7 @@ class SecretWriter(Writer):
         """A template that gives a secret to this step."""
         entry = self.dice.choice(list(self.secrets))
         self.given.setdefault(name, []).append(entry)
-        return f"{{{{ keychain.{self.paths[entry]} }}}}"
+        return f"{{{{ {self.paths[entry]} }}}}"
 
     def _say_words(self) -> None:
         name = self._add({"tool": {"kind": "noop", "result": self._said()}})

@@ -19,6 +19,8 @@ import pytest
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.redrive import plan_redrive
 from anabranch.runtime.live_run import history
+from anabranch.runtime.values.payloads import resolve
+from anabranch.runtime.values.sealing import marks_of
 from anabranch.testing.play import RUN
 from anabranch.testing.scripted.played import Played
 from seeds import part, seeds
@@ -50,7 +52,7 @@ def kept(
 ) -> tuple[Played, SecretStage]:
     stage = stage_for(made, inline_bytes)
     stage.dies_at, stage.place, stage.fails = dies_at, place, fails
-    stage.begin(s.Start(run=RUN))
+    stage.begin(s.Start(run=RUN, input=made.input))
     return stage.perform(EVENTS_MAX), stage
 
 
@@ -113,7 +115,14 @@ def redriven(made: Guarded, before: SecretStage, limit: int) -> tuple[Played, Se
         stage.store.put_payload(sha256, content)
     assert before.final is not None
     reuse = plan_redrive(stage.net, history(before.store.read(RUN))).reuse
-    stage.begin(s.Start(run=RUN, input=before.final.workload, origin="before", reuse=reuse))
+    hidden = {name: before.final.workload[name] for name in made.input}
+    shown = resolve(hidden, before.store.payload)
+    workload = {**before.final.workload, **shown}
+    start = s.Start(run=RUN, input=workload, origin="before", reuse=reuse)
+    marks: dict[str, str] = {}
+    for name, secret in made.input.items():
+        marks |= marks_of(name, workload[name], secret)
+    stage.begin(start, marks)
     return stage.perform(EVENTS_MAX), stage
 
 
@@ -130,6 +139,7 @@ def test_the_playbooks_reach_every_corner() -> None:
             len(each) < 8 and f"{each} " in said for each in made.secrets.values()
         )
         tally["is given none"] += not made.given
+        tally["is given as input"] += bool(made.input)
         tally["nobody may hear"] += bool(made.unheard)
         tally["whole mappings go"] += "'book': '***'" in said
     for corner, count in tally.items():

@@ -19,6 +19,7 @@ import msgspec
 
 from anabranch.expressions.port import Expression
 from anabranch.literals import Reducer
+from anabranch.net.inputs import Input
 from anabranch.net.problems import Position
 
 
@@ -340,6 +341,8 @@ class Net(msgspec.Struct, frozen=True, weakref=True):
     entry: str
     final: str | None = None
     policy: RunPolicy = RunPolicy()
+    #: Entries of the input that it declares; others follow from their defaults.
+    inputs: tuple[Input, ...] = ()
     workload: Mapping[str, Any] = {}
     #: Defaults to be worked out when a run starts, over its id (`run`) and its input (`args`).
     #: They lie under the input and are recorded with it.
@@ -357,7 +360,8 @@ class Net(msgspec.Struct, frozen=True, weakref=True):
     carries_payload: bool = False
     #: Payload keys that begin so travel with their token and are shown nowhere; "" hides none.
     private: str = ""
-    #: Input keys that begin so are kept outside the log, for the work alone, until the run ends.
+    #: Input keys that begin so are kept outside the log, for the work alone, until the run ends, as
+    #: are those of `inputs` that are secret.
     sealed: str = ""
     wake_policy: WakePolicy | None = None  # None: only the owner wakes what sleeps
     #: Keys of the input that are read without being in `workload`; None: any may be.
@@ -370,6 +374,10 @@ class Net(msgspec.Struct, frozen=True, weakref=True):
     schedule: Mapping[str, Any] = {}  # when to begin runs of it, as its author wrote it
     limits: tuple[ConcurrencyLimit, ...] = ()  # a run begins when there is room under each
     priority: int = 0  # of its runs where they wait with others: the highest goes first
+
+    @property
+    def secret_inputs(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.inputs if one.secret)
 
     @property
     def has_secrets(self) -> bool:

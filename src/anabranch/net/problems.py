@@ -93,6 +93,8 @@ CODES: Mapping[str, str] = {
     "conflicting-keys": "two keys of which only one may be there",
     "bad-choice": "a word that is not one of the choices",
     "bad-number": "a number outside its range",
+    "secret-default": "an input that is a secret has a default",
+    "secret-read": "a default reads an input that is a secret",
     "bad-schedule": "a `schedule` that cannot be read or never comes: a cron of 31 February",
     "bad-duration": "not a duration, or zero where time is needed",
     "bad-name": "a name that cannot be used",

@@ -95,13 +95,22 @@ class Client:
         except DefinitionError as error:
             raise renamed(error, file) from None
 
-    async def redrive(self, run: str, *, from_step: str = "", again: bool = False) -> str:
+    async def redrive(
+        self,
+        run: str,
+        *,
+        from_step: str = "",
+        again: bool = False,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word users know
+    ) -> str:
         """A linked run that redoes what failed and what depends on it, and keeps the rest.
 
         With `from_step` that step and what depends on it as well, however they ended. A run that
-        another redrives already is refused without `again`.
+        another redrives already is refused without `again`. `input` are the secret inputs of the
+        run once more, which no store keeps.
         """
-        return str((await self._runs().redrive(run, from_step, again=again))["run"])
+        begun = await self._runs().redrive(run, from_step, again=again, secrets=dict(input or {}))
+        return str(begun["run"])
 
     async def plan_redrive(self, run: str, *, from_step: str = "") -> RedrivePlan:
         """What `redrive` would run again, why, and what it would reuse; nothing is begun."""

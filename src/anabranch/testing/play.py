@@ -25,6 +25,7 @@ from anabranch.kernel.explain import explain
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import ContextPatch
+from anabranch.operations.definitions.input_check import require_input
 from anabranch.operations.definitions.prepare import Rules
 from anabranch.operations.read.event_view import EventView
 from anabranch.operations.read.waiting import worded
@@ -86,8 +87,8 @@ def play(
     A step that is not scripted evaluates its rule if its text is there and needs no network.
     `labels` are those of the run: `owner` and `max_gas` mean something to an orchestration.
 
-    Raises `DefinitionError` for a definition that cannot run and `InputError` for a script that
-    does not fit it.
+    Raises `DefinitionError` for a definition that cannot run and `InputError` for a script or an
+    input that does not fit it.
     """
     net = compiled(definition, tools, rules)
     _check_numbers(concurrency, limit)
@@ -102,6 +103,7 @@ def play(
     theatre.announce(patches or {}, cancel_at)
     theatre.signal(signals or {})
     given = require_json(input or {}, "the input", root="input")
+    require_input(net, given, extra=True)
     theatre.begin(s.Start(run=RUN, input=given, step=start, labels=labels or {}))
     return theatre.perform(limit)
 

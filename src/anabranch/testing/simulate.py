@@ -26,6 +26,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.redrive import plan_redrive
 from anabranch.net.net import Net
+from anabranch.operations.definitions.input_check import require_input
 from anabranch.operations.definitions.prepare import Rules
 from anabranch.runtime.live_run import history
 from anabranch.store.ports import Payloads
@@ -111,6 +112,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
     def run(self, seed: int, sums: Simulation) -> None:
         net, dice = self.make(seed), Random(f"world {seed}")
+        require_input(net, self.given, extra=True)
         world = self._world(net, dice)
         self._through(world, s.Start(run=RUN, input=self.given), seed)
         ended = world.audit.state.status

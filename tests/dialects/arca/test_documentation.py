@@ -14,9 +14,9 @@ import anabranch
 from anabranch.dialects.arca.fulfilment import ERROR, NOT_FULFILLED, POLICIES, SOURCES
 from anabranch.dialects.arca.targets import ORDERS, RESOLVE
 from anabranch.dialects.arca.targets import POLICIES as FAN_IN
-from anabranch.dialects.arca.templates import TYPES
 from anabranch.dialects.arca.timing import FAIL_POLICY, ON_TIMEOUT
 from anabranch.dialects.registry import load
+from anabranch.net.inputs import TYPES
 from anabranch.work.participants.port import NEGATIVE
 from surfaces.cli.support import Terminal
 

@@ -36,6 +36,12 @@ FULL: dict[str, Any] = {
             "fanout": {"max_concurrent": 3},
         },
     },
+    "inputs": {
+        "order": {"type": "string", "required": True, "description": "its number"},
+        "size": {"enum": ["small", 2], "default": "small"},
+        "n": "integer",
+        "token": {"secret": True},
+    },
     "workload": {"n": 1, "list": [1, 2], "id": "{{ job.uuid }}"},
     "workflow": [
         {

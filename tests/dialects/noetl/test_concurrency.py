@@ -7,7 +7,7 @@ import pytest
 from anabranch.dialects.schema import schema_of
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.limits import limits_of
-from anabranch.operations.definitions.inputs import require_known
+from anabranch.operations.definitions.input_check import require_input
 from anabranch.operations.definitions.prepare import check, prepare
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: invoices}\n"
@@ -31,7 +31,7 @@ priority: 7
         ("invoices[acme]", 3, "queue"),
         ("[north]", 2, "queue"),
     ]
-    require_known(net, {"customer": "acme"})  # the key reads it: it has a use
+    require_input(net, {"customer": "acme"})  # the key reads it: it has a use
 
 
 @pytest.mark.parametrize(

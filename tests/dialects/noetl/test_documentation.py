@@ -200,7 +200,7 @@ class Block:
         keys = yaml.safe_load(self.text)
         if "workflow" in keys:
             return _named(self.text, keys)
-        if keys.keys() & {"executor", "keychain", "workbook", "workload", "metadata"}:
+        if keys.keys() & {"executor", "keychain", "workbook", "workload", "inputs", "metadata"}:
             return _named(self.text, keys) + "\nworkflow: [{step: s, tool: {kind: noop}}]\n"
         step = "- step: s\n" + indent(self.text, "  ")
         step += "" if "tool" in keys or "next" in keys else "  tool: {kind: noop}\n"
@@ -235,7 +235,7 @@ def test_every_example_gives_what_the_page_says(block: Block) -> None:
         assert sorted(found) == sorted(filter(None, expected)), compiled.problems
     given = block.said("gives")
     if given is not None:
-        played = play(block.playbook)
+        played = play(block.playbook, json.loads(block.said("given") or "{}"))
         assert played.result == json.loads(given), played
         assert played.unscripted == []
 

@@ -22,6 +22,8 @@ CODE_B = "- {step: b, tool: {kind: python, code: 'result = 1'}}"
 VAULT = "name: k, kind: secret_manager, provider: vault"
 KEY = "{name: k, kind: env, variable: V}"
 GUARDED_ROUND = "- {step: a, next: {arcs: [{step: a, when: ctx.x}]}}"
+SECRET = "inputs: {a: {secret: true}, token: string}"
+READS = '- {step: a, tool: {kind: noop, result: "{{ workload.tokn }}"}}'
 
 #: Templates read the workload by the name of the first task.
 LABELLED = '{name: b, kind: noop}, {name: c, kind: noop, result: "{{ b }}"}'
@@ -59,6 +61,32 @@ IN_A_PLAYBOOK = [
         *(6, 20, "the task 'b' has"),
     ),
     ("old-spelling", steps(f"- {{step: a, when: ctx.b, {NOOP}}}"), 5, 13, "`when`"),
+    ("wrong-type", "inputs: [a]\n" + steps(A), 4, 9, "`inputs` of the playbook must be a mapping"),
+    ("bad-choice", "inputs: {a: strin}\n" + steps(A), 4, 13, "did you mean 'string'?"),
+    ("unknown-key", "inputs: {a: {typ: string}}\n" + steps(A), 4, 14, "did you mean 'type'?"),
+    ("wrong-type", "inputs: {a: {type: integer, default: x}}\n" + steps(A), 4, 38, "whole number"),
+    ("wrong-type", "workload: {a: x}\ninputs: {a: number}\n" + steps(A), 4, 15, "not a number"),
+    ("wrong-type", "inputs: {a: {type: string, enum: [1]}}\n" + steps(A), 4, 35, "not a text"),
+    ("bad-choice", "inputs: {a: {enum: []}}\n" + steps(A), 4, 14, "is empty"),
+    ("bad-choice", "inputs: {a: {enum: [1], default: true}}\n" + steps(A), 4, 34, "none of its"),
+    ("conflicting-keys", "inputs: {a: {required: true, default: 1}}\n" + steps(A), 4, 14, "never"),
+    (
+        "conflicting-keys",
+        "workload: {a: 1}\ninputs: {a: {default: 2}}\n" + steps(A),
+        5,
+        14,
+        "two",
+    ),
+    (
+        "wrong-type",
+        "inputs: {a: {secret: true, type: number}}\n" + steps(A),
+        4,
+        14,
+        "always a text",
+    ),
+    ("secret-default", "inputs: {a: {secret: true, default: x}}\n" + steps(A), 4, 14, "stands in"),
+    ("secret-read", f"{SECRET}\nworkload: {{b: '{{{{ args.a }}}}'}}\n" + steps(A), 5, 15, "'a'"),
+    ("unknown-input", f"{SECRET}\n" + steps(READS), 6, 40, "'tokn'"),
     ("missing-key", "keychain: [{name: k}]\n" + steps(A), 4, 12, "has no `kind`"),
     ("missing-key", "keychain: [{name: k, kind: bearer}]\n" + steps(A), 4, 12, "no `token`"),
     ("missing-key", "keychain: [{kind: env, variable: V}]\n" + steps(A), 4, 12, "no `name`"),

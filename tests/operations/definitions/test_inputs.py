@@ -10,11 +10,11 @@ import pytest
 import anabranch
 from anabranch.dialects.arca.templates import read_template
 from anabranch.errors import InputError
+from anabranch.operations.definitions.input_check import require_input
 from anabranch.operations.definitions.inputs import (
     RunInput,
     inputs_of,
     parameters_of,
-    require_known,
 )
 from anabranch.operations.definitions.prepare import prepare
 
@@ -133,20 +133,20 @@ def test_an_unknown_key_can_be_allowed() -> None:
 )
 def test_what_a_playbook_reads_without_declaring_it_is_no_unknown_input(tool: str) -> None:
     text = f"{HEAD}workload: {{key: more}}\nworkflow:\n  - step: a\n    tool: {tool}\n"
-    require_known(prepare(text).net, {"more": 1})
+    require_input(prepare(text).net, {"more": 1})
 
 
 def test_a_definition_that_declares_no_input_takes_anything() -> None:
-    require_known(prepare(HEAD + "workflow:\n  - step: a\n    tool: {kind: noop}\n").net, {"x": 1})
-    require_known(prepare('{"id": "a", "structure": {"A": {"rule": "cm:xrc137:A"}}}').net, {"x": 1})
+    require_input(prepare(HEAD + "workflow:\n  - step: a\n    tool: {kind: noop}\n").net, {"x": 1})
+    require_input(prepare('{"id": "a", "structure": {"A": {"rule": "cm:xrc137:A"}}}').net, {"x": 1})
 
 
 def test_workflows_and_orchestrations_refuse_unknown_input_as_well() -> None:
     step = {"step_id": "s", "service_type": "t", "input": {"a": "{{input.text}}"}}
     workflow = json.dumps({"workflow_id": "w", "input": {"x": 1}, "plan": {"steps": [step]}})
-    require_known(prepare(workflow).net, {"text": "a", "x": 2})
+    require_input(prepare(workflow).net, {"text": "a", "x": 2})
     with pytest.raises(InputError, match="did you mean 'text'"):
-        require_known(prepare(workflow).net, {"txt": "a"})
+        require_input(prepare(workflow).net, {"txt": "a"})
     text = '{"id": "a", "structure": {"A": {"rule": "cm:xrc137:A"}}}'
     with pytest.raises(InputError, match="did you mean 'amount'"):
-        require_known(prepare(text, (), {"A": RULE}).net, {"amuont": 1})
+        require_input(prepare(text, (), {"A": RULE}).net, {"amuont": 1})

@@ -23,7 +23,6 @@ from anabranch.dialects.arca.templates import (
     PASSED_ON,
     SCHEMA,
     TEMPLATE_ID,
-    TYPES,
 )
 from anabranch.dialects.arca.timing import DELAY_MS_MAX, FAIL_POLICY, ON_TIMEOUT, TRIES_MAX
 from anabranch.dialects.schema import (
@@ -47,6 +46,7 @@ from anabranch.dialects.schema import (
     when,
     whole,
 )
+from anabranch.net.inputs import TYPES
 
 #: Keys that are refused with what to write instead.
 _REMOVED = ("deadline_seconds",)

@@ -21,10 +21,10 @@ from anabranch.dialects.nodes import Fields, Scalar, plain
 from anabranch.dialects.source import read_source
 from anabranch.errors import DefinitionError, ExpressionError, InputError
 from anabranch.expressions.references import compile_references, substitute
+from anabranch.net.inputs import TYPES, is_of
 from anabranch.net.problems import did_you_mean
 
 SCHEMA = "workflow-template.v1"
-TYPES = ("string", "integer", "number", "boolean", "object", "array", "any")
 
 TEMPLATE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -81,7 +81,7 @@ def _value(template: Template, parameter: Parameter, given: Mapping[str, Any]) -
             raise InputError(f"{message} ({parameter.type})", code="missing_parameter")
         return parameter.default
     value = given[parameter.name]
-    if not _is_of(value, parameter.type):
+    if not is_of(value, parameter.type):
         message = f"parameter {parameter.name!r} must be of type {parameter.type}"
         raise InputError(f"{message}, not {_type_name(value)}", code="parameter_type")
     if _has_references(value):
@@ -96,25 +96,6 @@ def _has_references(value: Any) -> bool:
         return any(True for _ in compile_references(value).references())
     except ExpressionError:
         return True
-
-
-def _is_of(value: Any, kind: str) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    match kind:
-        case "string":
-            return isinstance(value, str)
-        case "integer":
-            return number and (isinstance(value, int) or value.is_integer())
-        case "number":
-            return number
-        case "boolean":
-            return isinstance(value, bool)
-        case "object":
-            return isinstance(value, Mapping)
-        case "array":
-            return isinstance(value, list)
-        case _:
-            return True
 
 
 def _type_name(value: Any) -> str:
@@ -205,7 +186,7 @@ def _parameter(name: str, node: Fields | Any, findings: Findings) -> Parameter:
     has_default = "default" in section.node
     required = section.flag("required", not has_default)
     value = plain(default) if default is not None else None
-    if has_default and value is not None and not _is_of(value, kind):
+    if has_default and value is not None and not is_of(value, kind):
         message = f"the default of parameter {name!r} is not of type {kind}"
         section.report("default", "wrong-type", message, "change one of them")
     parameter = Parameter(name, kind, required, value, section.string("description"))

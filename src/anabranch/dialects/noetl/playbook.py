@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
+from anabranch.dialects.noetl.checks.error_guards import ErrorGuards
+from anabranch.dialects.noetl.checks.failures import warn_of_failures_that_go_on
+from anabranch.dialects.noetl.checks.lookups import Lookups, reads_of, shape_of
 from anabranch.dialects.noetl.concurrency import ConcurrencyReader
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
-from anabranch.dialects.noetl.error_guards import ErrorGuards
 from anabranch.dialects.noetl.exports import with_kept_results
-from anabranch.dialects.noetl.failures import warn_of_failures_that_go_on
+from anabranch.dialects.noetl.inputs import Workload
 from anabranch.dialects.noetl.joins import Join, joined, say_reading
-from anabranch.dialects.noetl.lookups import Lookups, reads_of, shape_of
 from anabranch.dialects.noetl.loops import LoopReader
 from anabranch.dialects.noetl.names import FALLBACKS, RESERVED
 from anabranch.dialects.noetl.respell.playbook import spelling
@@ -33,8 +34,6 @@ from anabranch.dialects.noetl.tasks.workbook import read_workbook
 from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.dialects.port import Options
 from anabranch.dialects.source import Document
-from anabranch.expressions.jinja.jinja import has_template
-from anabranch.expressions.port import Expression
 from anabranch.literals import PRIORITY_MAX
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import CredentialName, Net, RunPolicy, Step
@@ -45,8 +44,8 @@ OnFailure = Literal["fail", "handled", "partial", "stop"]
 ON_FAILURE: tuple[OnFailure, ...] = ("fail", "handled", "partial", "stop")
 HELD: tuple[Literal["wait", "discard"], ...] = ("wait", "discard")
 ROOT = (
-    *("apiVersion", "kind", "metadata", "keychain", "executor", "workload", "workflow"),
-    *("workbook", "vars", "schedule", "concurrency", "priority"),
+    *("apiVersion", "kind", "metadata", "keychain", "executor", "inputs", "workload"),
+    *("workflow", "workbook", "vars", "schedule", "concurrency", "priority"),
 )
 #: Names an item of a loop has besides its own.
 ITERATION = ("item", "loop_id", "shard_id", "iter_index", "iter_key", "index")
@@ -55,7 +54,7 @@ EXECUTOR_KINDS = ("local", "distributed", "hybrid")
 FINAL_FAILURE: tuple[Literal["fail", "partial"], ...] = ("fail", "partial")
 UNDEFINED: tuple[Literal["fail", "empty"], ...] = ("fail", "empty")
 DECLARE = (
-    "declare it in `workload` if runs are given it; where it may be missing, "
+    "declare it in `workload` or `inputs` if runs are given it; where it may be missing, "
     "write `| default('')` after it"
 )
 
@@ -79,7 +78,7 @@ class Playbook:
         spec = None if executor is None else self._executor(executor)
         if spec is not None and spec.choice("undefined", UNDEFINED, "fail") == "empty":
             self._templates.be_lenient()
-        workload, computed = self._workload()
+        workload = Workload(self._root, self._templates, self.findings)
         keychain = self._keychain()
         nodes = self._step_nodes()
         defaults = self._defaults(spec)
@@ -93,11 +92,11 @@ class Playbook:
         concurrency = ConcurrencyReader(self._templates, self.findings)
         limits = concurrency.read(root)
         priority = root.whole("priority", 0, least=-PRIORITY_MAX, most=PRIORITY_MAX)
-        self._extensions(workload, computed)
+        self._extensions(workload)
         root.finish()
         handed = self._argument_names()
-        self._check_names(steps, {**workload, **computed}, handed)
-        self._check_lookups(steps, {**workload, **computed}, nodes, handed)
+        self._check_names(steps, workload.names, handed)
+        self._check_lookups(steps, workload.names, nodes, handed)
         if not steps:
             return None, self.findings.problems
         asks = self._asks_credentials(keychain, nodes)
@@ -109,8 +108,9 @@ class Playbook:
             entry=self._step_name(spec, "entry_step", steps) or next(iter(steps)),
             final=self._step_name(spec, "final_step", steps),
             policy=policy,
-            workload=workload,
-            computed=computed,
+            inputs=workload.inputs,
+            workload=workload.values,
+            computed=workload.computed,
             keychain=keychain,
             credentials=tuple(self._templates.credentials),
             extras=tuple(self._templates.extras),
@@ -186,33 +186,18 @@ class Playbook:
             self.findings.add(at, "bad-schedule", str(error), hint)
         return given
 
-    def _workload(self) -> tuple[dict[str, Any], dict[str, Expression]]:
-        """Defaults as they are, and those to be worked out when a run starts."""
-        section = self._root.section("workload")
-        values: dict[str, Any] = {}
-        computed: dict[str, Expression] = {}
-        for key, node in section.node.fields.items() if section is not None else ():
-            if _templated(node):
-                computed[key] = self._templates.tree(node)
-            else:
-                values[key] = plain(node)
-        return values, computed
-
-    def _extensions(self, workload: dict[str, Any], computed: dict[str, Expression]) -> None:
+    def _extensions(self, workload: Workload) -> None:
         """Mappings at the root that the language does not have can be read under their name."""
         for key, node in self._root.node.fields.items():
             if key in ROOT or not isinstance(node, Fields):
                 continue
-            if closest(key, ROOT) or key in workload or key in computed:
+            if closest(key, ROOT) or key in workload.names:
                 continue
             self._root.ask(key)
             message = f"the playbook has no section {key!r}; it can be read as `{key}`"
             hint = f"write it as `workload: {{{key}: …}}`"
             self._root.warn(key, "root-extension", message, hint)
-            if _templated(node):
-                computed[key] = self._templates.tree(node)
-            else:
-                workload[key] = plain(node)
+            workload.add(key, node)
 
     def _keychain(self) -> tuple[Mapping[str, Any], ...]:
         before = len(self._templates.names)
@@ -417,7 +402,8 @@ class Playbook:
         if self._options.any_tool:
             return
         warn_of_failures_that_go_on(net, self._templates, self.findings)
-        own = names_set_in(net.steps) | {*net.workload, *net.computed, *net.steps} | handed
+        declared = {one.name for one in net.inputs} | {*net.workload, *net.computed}
+        own = names_set_in(net.steps) | declared | {*net.steps} | handed
         secrets = bool(net.keychain or net.credentials or net.asks_credentials)
         guards = ErrorGuards(self._options.tools, own, secrets=secrets)
         guards.check(net.steps.values(), self._templates.conditions, self.findings)
@@ -448,16 +434,6 @@ def _label(labels: Section, key: str) -> str:
         labels.ask(key)
         return "true" if node.value else "false"
     return labels.string(key)
-
-
-def _templated(node: Node) -> bool:
-    match node:
-        case Items():
-            return any(_templated(item) for item in node.items)
-        case Fields():
-            return any(_templated(value) for value in node.fields.values())
-        case Scalar():
-            return isinstance(node.value, str) and has_template(node.value)
 
 
 def known_names(

@@ -14,7 +14,7 @@ from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel.state import State
 from anabranch.modules.arca.work.attempts import Attempt, label_of
-from anabranch.operations.definitions.inputs import require_known
+from anabranch.operations.definitions.input_check import require_input
 from anabranch.operations.definitions.prepare import Prepared, compiler, path_in, prepare
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.runs.verbs import Verbs
@@ -92,7 +92,7 @@ class ArcaEngine:
             said = f"{found.net.name!r} is a definition of another language ({found.net.dialect})"
             raise InputError(f"{said}; Arca runs workflow definitions", code="not_arca")
         self.verbs.preflight.require(found.net)
-        require_known(found.net, require_json(dict(given), "the input"))
+        require_input(found.net, require_json(dict(given), "the input"))
         return found
 
     def unfinished(self) -> Iterator[Head]:

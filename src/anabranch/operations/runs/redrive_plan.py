@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +15,8 @@ from anabranch.net.net import Net
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.read.reader import Reader
 from anabranch.runtime.live_run import history
+from anabranch.runtime.values.payloads import resolve
+from anabranch.runtime.values.sealing import marks_of
 from anabranch.store.ports import Definition, Store
 
 
@@ -47,6 +49,7 @@ class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
     reused: list[Reused]
     unreached: list[str]
     redriven_by: list[str] = []  # runs that redrive it already, newest first
+    secrets: list[str] = []  # inputs that were secrets, which are not stored: they are given again
 
 
 class PreparedRedrive(msgspec.Struct, frozen=True):
@@ -56,6 +59,7 @@ class PreparedRedrive(msgspec.Struct, frozen=True):
     state: State  # as it ended
     redrive: Redrive
     redriven_by: list[str]
+    secrets: dict[str, str]  # the marks in its input that stand for secrets, by their names
 
     def plan(self) -> RedrivePlan:
         return RedrivePlan(
@@ -69,7 +73,29 @@ class PreparedRedrive(msgspec.Struct, frozen=True):
             ],
             unreached=self.redrive.unreached,
             redriven_by=self.redriven_by,
+            secrets=sorted(self.secrets),
         )
+
+    def marks(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """What the marks of the run stand for, in the words of who gives its secrets again. The
+        marks stay: work that reads them keeps its idempotency keys."""
+        if odd := [name for name in given if name not in self.secrets]:
+            raise InputError(
+                f"run {self.run} is redriven with the input that it had, but for its secrets: "
+                f"{odd[0]!r} is none of them",
+                code="unknown_input",
+            )
+        if missing := [name for name in self.secrets if name not in given]:
+            names = ", ".join(map(repr, missing))
+            raise InputError(
+                f"run {self.run} was given the secrets {names}, which are not stored: give them "
+                f"again (`anabranch redrive {self.run} --input {missing[0]}=…`)",
+                code="missing_input",
+            )
+        found: dict[str, str] = {}
+        for name, mark in self.secrets.items():
+            found |= marks_of(name, mark, given[name])
+        return found
 
 
 def prepare_redrive(read: Reader, run: str, from_step: str = "") -> PreparedRedrive:
@@ -95,7 +121,9 @@ def prepare_redrive(read: Reader, run: str, from_step: str = "") -> PreparedRedr
             code="nothing_failed",
         )
     before = read.redriven_by([head])[head.run]
-    return PreparedRedrive(head.run, definition, net, state, redrive, before)
+    hidden = sorted(net.secret_inputs.intersection(state.sealed))
+    secrets = {name: resolve(state.workload[name], store.payload) for name in hidden}
+    return PreparedRedrive(head.run, definition, net, state, redrive, before, secrets)
 
 
 def require_first(store: Store, run: str, new: str | None = None) -> None:

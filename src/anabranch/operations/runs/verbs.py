@@ -28,7 +28,7 @@ from anabranch.kernel.values import ContextPatch
 from anabranch.literals import PRIORITY_MAX, Reducer
 from anabranch.net.net import Net
 from anabranch.operations.definitions.compile_cache import CACHE
-from anabranch.operations.definitions.inputs import require_known
+from anabranch.operations.definitions.input_check import require_input
 from anabranch.operations.definitions.preflight import Preflight
 from anabranch.operations.definitions.prepare import Prepared, Rules, Source, path_in, prepare
 from anabranch.operations.read.event_view import EventRecord
@@ -83,17 +83,18 @@ class Verbs:
         begun_by: str = "",
         depth: int = 0,
         allow_extra_input: bool = False,
+        handed_on: bool = False,
         priority: int | None = None,
         held: tuple[str, ...] = (),
         request: RequestRecord | None = None,
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable. Its first commit
-        writes what the `request` leaves, too: see `EngineLoop.start`."""
+        writes what the `request` leaves, too: see `EngineLoop.start`. Input that a parent hands on
+        need not have the types of defaults."""
         prepared = source if isinstance(source, Prepared) else await self._prepared(source, rules)
         self.preflight.require(prepared.net)
         given = _checked_input(input)
-        if not allow_extra_input:
-            require_known(prepared.net, given)
+        require_input(prepared.net, given, extra=allow_extra_input, handed_on=handed_on)
         return await self._begun(
             prepared.definition,
             prepared.net,
@@ -154,13 +155,15 @@ class Verbs:
         trace: str = "",
         from_step: str = "",
         again: bool = False,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word users know
         request: RequestRecord | None = None,
     ) -> str:
         """Begin a linked run that reuses what succeeded and works again only on what failed.
 
         `new` is its id, where somebody has chosen one. With `from_step` that step and what depends
         on it are done again as well, however they ended. A run that another redrives already is
-        refused without `again`. Its first commit writes what the `request` leaves, as with `start`.
+        refused without `again`. `input` are its secret inputs once more, which no store keeps. Its
+        first commit writes what the `request` leaves, as with `start`.
         """
         found = await self._redrive(run, from_step)
         async with self._redriving.setdefault(found.run, asyncio.Lock()):
@@ -168,7 +171,8 @@ class Verbs:
                 from anabranch.operations.runs.redrive_plan import require_first
 
                 await asyncio.to_thread(require_first, self.engine.store, found.run, new)
-            return await self._begin_redrive(found, new, trace=trace, request=request)
+            marks = found.marks(input or {})
+            return await self._begin_redrive(found, new, trace=trace, marks=marks, request=request)
 
     async def _begin_redrive(self, found: PreparedRedrive, new: str | None, **given: Any) -> str:
         before = found.state
@@ -180,7 +184,7 @@ class Verbs:
             new,
             labels,
             **given,
-            input=before.workload,
+            input={**before.workload, **found.secrets},
             origin=found.run,
             sealed=tuple(before.sealed),  # marks stand for secrets in them
             reuse=found.redrive.reuse,

@@ -24,7 +24,7 @@ from anabranch.dialects.timetable import next_times, read_instant, times
 from anabranch.errors import AnabranchError, Conflict, InputError
 from anabranch.net.net import Net
 from anabranch.operations.definitions.catalog import wanted
-from anabranch.operations.definitions.inputs import require_known
+from anabranch.operations.definitions.input_check import require_input, require_no_secret
 from anabranch.operations.definitions.prepare import Prepared
 from anabranch.operations.schedules.schedule import (
     FAMILY,
@@ -397,4 +397,5 @@ def _require_startable(net: Net, made: Schedule) -> None:
         raise InputError(
             f"the input of the schedule cannot be made: {error.message}", code="bad_schedule"
         ) from None
-    require_known(net, given)
+    require_no_secret(net, given)
+    require_input(net, given)

@@ -15,6 +15,7 @@ import msgspec
 
 from anabranch.errors import ExpressionError, InputError
 from anabranch.expressions.jinja.jinja import Jinja
+from anabranch.expressions.port import Constant
 from anabranch.operations.triggers.trigger import OWN_LABELS, Trigger
 
 BYTES_MAX = 4 * 1024 * 1024  # of what the templates of one trigger make together
@@ -96,6 +97,11 @@ def rendered(trigger: Trigger, names: Mapping[str, Any]) -> Rendered:
             code="trigger_template",
         )
     return made
+
+
+def names_made_later(given: Mapping[str, Any]) -> set[str]:
+    """Of an input: those whose values are templates."""
+    return {name for name, one in given.items() if not isinstance(Jinja().tree(one), Constant)}
 
 
 def key_of(trigger: Trigger, names: Mapping[str, Any]) -> str:

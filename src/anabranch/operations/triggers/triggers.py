@@ -14,7 +14,7 @@ from anabranch.dialects.durations import parse_duration
 from anabranch.errors import Conflict, InputError, Refused
 from anabranch.net.net import Net
 from anabranch.operations.definitions.catalog import wanted
-from anabranch.operations.definitions.inputs import require_known
+from anabranch.operations.definitions.input_check import require_input, require_no_secret
 from anabranch.operations.definitions.prepare import Prepared
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.runs.signals import signal
@@ -30,7 +30,13 @@ from anabranch.operations.triggers.chains import (
     takes,
 )
 from anabranch.operations.triggers.firing import runs_meant
-from anabranch.operations.triggers.rendering import Rendered, key_of, rendered, require_readable
+from anabranch.operations.triggers.rendering import (
+    Rendered,
+    key_of,
+    names_made_later,
+    rendered,
+    require_readable,
+)
 from anabranch.operations.triggers.signatures import header_of
 from anabranch.operations.triggers.trigger import (
     FAMILY,
@@ -360,7 +366,7 @@ class Triggers:
         fingerprint, runs = "", []
         if made.fires and trigger.target is not None:
             net = self._find(trigger.target)
-            require_known(net, made.input)
+            require_input(net, made.input)
             fingerprint = net.fingerprint
         if made.fires and trigger.signal is not None:
             runs = runs_meant(self._store, trigger, made)
@@ -506,7 +512,9 @@ def _target(draft: TriggerDraft, prepared: Prepared | None) -> Target | None:
 def _require_startable(net: Net, made: Trigger) -> None:
     """What every firing would be refused for is said now."""
     if made.input is not None:
-        require_known(net, made.input)
+        later = names_made_later(made.input)
+        require_input(net, made.input, later=later)
+        require_no_secret(net, made.input.keys() - later)
     after = made.after
     if after is None or not after.definition or after.definition != net.name:
         return

@@ -1,11 +1,12 @@
 """Sealed input: secrets that the work of a run may use and that nothing else ever sees.
 
 They are taken out of the input before the run starts, kept beside the log in the same transaction
-as its first event, and wiped in the transaction that holds the end of the run. There are two ways
-to become sealed: a definition says which keys of its input are (`Net.sealed`), and whoever begins a
-child may have put secrets of its own into the arguments. Of the latter a mark stays in its place,
-`***1.5b0c9f2e71d84a36***`, and whoever reads the input for work finds the value there. Part of the
-mark is drawn by lot: no text that somebody has written beforehand can stand for the secret.
+as its first event, and wiped in the transaction that holds the end of the run. There are three ways
+to become sealed: a definition says which keys of its input are, by how they begin (`Net.sealed`) or
+one by one (`Input.secret`), and whoever begins a child may have put secrets of its own into the
+arguments. Of the last two a mark stays in its place, `***1.5b0c9f2e71d84a36***`, and whoever reads
+the input for work finds the value there. Part of the mark is drawn by lot: no text that somebody
+has written beforehand can stand for the secret.
 
 Work that was given one is looked through for it. Guards and arcs decide what is recorded: to them
 a sealed argument is not there.
@@ -13,6 +14,7 @@ a sealed argument is not there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from secrets import token_hex
 from typing import Any
@@ -26,8 +28,10 @@ from anabranch.net.net import Net
 from anabranch.store.ports import Batch
 from anabranch.work.secrets.redaction import STARS, Redactor, given_to_work
 
-LENGTH_MAX = 512  # characters of one sealed value
+LENGTH_MAX = 512  # characters of one value that is sealed by how its key begins
+SECRET_MAX = 64 * 1024  # characters of one secret input
 _SECRET = f"{STARS}s"  # a mark that stands nowhere: a secret that is part of the values sealed
+_MARK = re.compile(rf"{re.escape(STARS)}s?\d+\.[0-9a-f]{{16}}{re.escape(STARS)}")
 
 Input = Mapping[str, Any]
 Said = s.JobReport | s.JobPark | s.JobProgress | s.JobLose
@@ -116,12 +120,13 @@ class Unsealed(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         value = self._values[key]
-        if key in self._keys and not self._marks:
+        found = unsealed(value, self._marks)
+        if key in self._keys and found == value:
             raise ExpressionError(
                 f"workload.{key} holds a secret of the run before, and secrets are not stored: "
                 "start it again from where the secret is"
             )
-        return unsealed(value, self._marks)
+        return found
 
     def __contains__(self, key: object) -> bool:
         return key in self._values
@@ -196,20 +201,50 @@ def checked_marks(marks: Input | None) -> Input | None:
 
 def split(net: Net, given: Input, marks: Input | None = None) -> tuple[Input, Sealed]:
     """The input that may be recorded, and what is sealed."""
-    sealed = dict(marks or {}) or EMPTY
+    sealed: Input = dict(marks or {}) or EMPTY
+    if net.inputs:
+        given, sealed = _seal_declared(net, given, sealed)
     if not net.sealed:
         return given, Sealed(sealed, unwritten=bool(sealed))
     kept = {
         key: unsealed(value, sealed) for key, value in given.items() if key.startswith(net.sealed)
     }
     for key, value in kept.items():
-        if not isinstance(value, str) or not 0 < len(value) <= LENGTH_MAX:
-            raise InputError(
-                f"the secret {key!r} must be a text of 1 to {LENGTH_MAX} characters",
-                code="secret",
-            )
+        _require_secret(key, value, LENGTH_MAX)
     shown = {key: value for key, value in given.items() if key not in kept}
     return shown, Sealed({**sealed, **kept}, unwritten=bool(sealed or kept))
+
+
+def _seal_declared(net: Net, given: Input, marks: Input) -> tuple[Input, Input]:
+    """Put marks in the place of secret inputs, unless a parent or the run before has done so."""
+    keys = [key for key in net.secret_inputs if given.get(key) is not None]
+    fresh = [key for key in keys if not (isinstance(given[key], str) and given[key] in marks)]
+    if not fresh:
+        return given, marks
+    lot, shown, found = token_hex(8), dict(given), dict(marks)
+    for number, key in enumerate(sorted(fresh), 1):
+        shown[key] = f"{STARS}{number}.{lot}{STARS}"
+        found |= marks_of(key, shown[key], given[key])
+    return shown, found
+
+
+def marks_of(key: str, mark: str, secret: Any) -> dict[str, str]:
+    """What is sealed of an input that is a secret as a whole."""
+    _require_secret(key, secret, SECRET_MAX)
+    return {mark: secret, f"{_SECRET}{mark.removeprefix(STARS)}": secret}
+
+
+def _require_secret(key: str, value: Any, most: int) -> None:
+    if isinstance(value, str) and _MARK.fullmatch(value):
+        raise InputError(
+            f"{key!r} was given the mark that stands for a secret of another run, and not the "
+            "secret",
+            code="secret",
+        )
+    if not isinstance(value, str) or not 0 < len(value) <= most:
+        raise InputError(
+            f"the secret {key!r} must be a text of 1 to {most:,} characters", code="secret"
+        )
 
 
 def sealed_keys(shown: Input, marks: Input) -> tuple[str, ...]:

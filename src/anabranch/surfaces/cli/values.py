@@ -13,7 +13,9 @@ from typing import Any
 
 from anabranch.dialects.nodes import Fields, kind_of, plain
 from anabranch.dialects.source import read_source
+from anabranch.dialects.xrc729.words import SEALED
 from anabranch.errors import DefinitionError, InputError, NotFound
+from anabranch.operations.definitions.input_check import put, read_text
 from anabranch.operations.definitions.prepare import Source
 from anabranch.operations.overview.search import checked_search
 from anabranch.settings import Settings
@@ -21,17 +23,19 @@ from anabranch.store.location import MEMORY, exists
 from anabranch.store.ports import HeadFilter
 from anabranch.work.values.json_values import require_json
 
-SECRET = "__secret"
-
 
 def pairs(given: Sequence[str], what: str) -> dict[str, Any]:
     """`["a=1", "b.c=x"]` as `{"a": 1, "b": {"c": "x"}}`."""
     values: dict[str, Any] = {}
-    for pair in given:
-        key, text = _split(pair, what)
-        new = text if key.startswith(SECRET) else value(text)  # a secret of digits is no number
-        _put(values, key.split("."), new, pair)
+    for key, text in texts(given, what).items():
+        new = text if key.startswith(SEALED) else read_text(text)  # a secret of digits is no number
+        put(values, key.split("."), new, f"{key}={text}")
     return values
+
+
+def texts(given: Sequence[str], what: str) -> dict[str, str]:
+    """The same as it was typed: what it means depends on the definition."""
+    return dict(_split(pair, what) for pair in given)
 
 
 def _split(pair: str, what: str) -> tuple[str, str]:
@@ -41,26 +45,9 @@ def _split(pair: str, what: str) -> tuple[str, str]:
     return key, text
 
 
-def _put(values: dict[str, Any], path: list[str], new: Any, pair: str) -> None:
-    for part in path[:-1]:
-        inner = values.setdefault(part, {})
-        if not isinstance(inner, dict):
-            raise InputError(f"{pair!r} goes through {part!r}, which is not a mapping")
-        values = inner
-    values[path[-1]] = new
-
-
 def flat_pairs(given: Sequence[str]) -> dict[str, Any]:
     """K=V pairs whose keys are taken as they are."""
-    return {key: value(text) for key, text in (_split(pair, "value") for pair in given)}
-
-
-def value(text: str) -> Any:
-    """JSON if it can be read as JSON, the text itself otherwise."""
-    try:
-        return require_json(json.loads(text), "the value")
-    except (ValueError, InputError):
-        return text
+    return {key: read_text(text) for key, text in texts(given, "value").items()}
 
 
 def labels(given: Sequence[str]) -> dict[str, str]:

@@ -40,7 +40,7 @@ from anabranch.runtime.jobs.tasks import task_of
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.values.offload import PayloadOffloader
-from anabranch.runtime.values.sealing import Sealed, split
+from anabranch.runtime.values.sealing import Input, Sealed, sealed_keys, split
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Definition
@@ -131,12 +131,15 @@ class World:
         """Who does the jobs of pools; here the engine itself."""
         return None
 
-    def begin(self, start: s.Start) -> None:
-        """Ask for the run to be started."""
-        self._start = start
-        shown, sealed = split(self.net, start.input)
+    def begin(self, start: s.Start, marks: Input | None = None) -> None:
+        """Ask for the run to be started; `marks` stand for secrets in its input."""
+        self._start, self._marks = start, marks
+        shown, sealed = split(self.net, start.input, marks)
         self.open_run(start.run, self.net, sealed)
-        self.hand_over(Letter(start.run, msgspec.structs.replace(start, input=shown), must=True))
+        begin = msgspec.structs.replace(
+            start, input=shown, sealed=start.sealed or sealed_keys(shown, sealed.marks)
+        )
+        self.hand_over(Letter(start.run, begin, must=True))
 
     def open_run(self, run: str, net: Net, sealed: Sealed | None = None) -> None:
         """Make the definition known and a place for the run; its start follows."""
@@ -155,7 +158,7 @@ class World:
         self.core = self.new_core(snapshot_every)
         recover(self.core, self.clock.now())
         if self._start is not None and self.store.head(self._start.run) is None:
-            self.begin(self._start)
+            self.begin(self._start, self._marks)
         unanswered, self._unanswered = self._unanswered, {}
         for letter in unanswered.values():  # who got no reply asks again
             if letter.asks:

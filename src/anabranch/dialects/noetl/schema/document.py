@@ -7,6 +7,7 @@ from typing import get_args
 
 from anabranch.dialects.noetl.concurrency import KEYS as CONCURRENCY
 from anabranch.dialects.noetl.concurrency import LIMIT_MAX, LIMITS_MAX
+from anabranch.dialects.noetl.inputs import KEYS as INPUT
 from anabranch.dialects.noetl.playbook import (
     EXECUTOR_KINDS,
     FINAL_FAILURE,
@@ -52,6 +53,7 @@ from anabranch.dialects.schema import (
     whole,
 )
 from anabranch.literals import PRIORITY_MAX
+from anabranch.net.inputs import TYPES
 from anabranch.net.net import WhenFull
 
 API = "noetl.io/"
@@ -78,6 +80,7 @@ def schema(tools: Iterable[ToolSignature] | None = None) -> Schema:
         "kind": choice(("Playbook",)),
         "metadata": metadata,
         "executor": _executor(docs),
+        "inputs": mapping(either(choice(TYPES), _input(docs))),
         "workload": mapping(),
         "keychain": either(listed(ref("keychain_entry")), _empty()),
         "workbook": either(_workbook(docs), listed(ref("workbook_entry"))),
@@ -111,6 +114,19 @@ def _definitions(docs: Docs, tools: Iterable[ToolSignature] | None) -> Schema:
         **tasks.definitions(docs, tools),
         **results.definitions(docs),
     }
+
+
+def _input(docs: Docs) -> Schema:
+    fields = {
+        "type": choice(TYPES),
+        "enum": listed(ANYTHING, least=1),
+        "required": flag(),
+        "secret": flag(),
+        "default": ANYTHING,
+        "description": text(),
+    }
+    assert set(fields) == set(INPUT), "every key of an input"
+    return section("What a run is given under one name", fields, docs=docs("input"))
 
 
 def _empty() -> Schema:

@@ -33,7 +33,7 @@ from typing import Any, cast
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.lookups import is_literal
+from anabranch.dialects.noetl.checks.lookups import is_literal
 from anabranch.dialects.noetl.tasks.clusters import JOB, check_container, note_cluster
 from anabranch.dialects.noetl.tasks.credentials import AuthReader
 from anabranch.dialects.noetl.tasks.keys import (

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Node, Scalar
-from anabranch.dialects.noetl.lookups import is_literal
+from anabranch.dialects.noetl.checks.lookups import is_literal
 from anabranch.dialects.noetl.tasks.credentials import AuthReader
 from anabranch.dialects.noetl.templates import SQL as QUERY
 from anabranch.dialects.noetl.templates import TemplateCompiler

@@ -270,7 +270,8 @@ def watching(parser: argparse.ArgumentParser) -> None:
 
 def starting(parser: argparse.ArgumentParser) -> None:
     """What a run begins with."""
-    said = "one value of the input; V is JSON if it can be, text otherwise; K may be dotted"
+    said = "one value of the input; V is JSON if it can be, otherwise (and where the definition "
+    said += "says so) text; K may be dotted"
     pairs(parser, "--input", said)
     parser.add_argument("--input-file", metavar="F", help="the input as a JSON or YAML file")
     options(parser, "--allow-extra-input")

@@ -336,6 +336,8 @@ def redrive_lines(plan: RedrivePlan) -> list[str]:
     lines = [f"{plan.name} ({plan.run}): {plan.status}; {said}", *table(rows)]
     if plan.redriven_by:
         lines.append(f"it was redriven already, by {', '.join(plan.redriven_by)}: say --again")
+    if plan.secrets:
+        lines.append(f"its secrets are not stored: give {', '.join(plan.secrets)} again (--input)")
     return lines
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.operations.definitions.inputs import RunInput
 from anabranch.operations.read.event_view import EventRecord
 from anabranch.operations.read.items import LoopItem
 from anabranch.operations.read.joins import GatheredStep
@@ -200,6 +201,7 @@ class Checked(msgspec.Struct):
     dialect: str | None
     fingerprint: str | None
     problems: list[PlaceProblem]
+    inputs: list[RunInput]  # what runs of it are given
 
 
 class DefinitionListed(msgspec.Struct):

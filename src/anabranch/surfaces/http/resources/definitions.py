@@ -22,6 +22,7 @@ from anabranch.net.net import Net
 from anabranch.net.problems import Problem
 from anabranch.operations.access.credentials import looked_up
 from anabranch.operations.definitions.catalog import SCHEME, Catalog, missing_in
+from anabranch.operations.definitions.inputs import inputs_of
 from anabranch.operations.definitions.prepare import TEXT, Prepared, canonical_form, check, prepare
 from anabranch.operations.definitions.rate_check import unheeded_rates
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
@@ -175,6 +176,7 @@ async def check_one(request: web.Request) -> web.StreamResponse:
             dialect=net.dialect if net is not None else None,
             fingerprint=net.fingerprint if net is not None else None,
             problems=[place_problem(one) for one in (*named, *refused)],
+            inputs=inputs_of(net) if net is not None else [],
         )
     )
 

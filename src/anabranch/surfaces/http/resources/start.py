@@ -10,6 +10,7 @@ from aiohttp import web
 
 from anabranch.errors import InputError, NotFound
 from anabranch.net.net import child_target
+from anabranch.operations.definitions.input_check import read_typed
 from anabranch.operations.definitions.prepare import TEXT, Prepared
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.operations.definitions.templates import Templates
@@ -40,6 +41,7 @@ class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
     version: int | None = None  # of the template or the path, instead of the newest
     parameters: dict[str, Any] = {}  # of the template
     input: dict[str, Any] = {}
+    input_texts: dict[str, str] = {}  # values as somebody typed them, read by the types of inputs
     start: str | None = None  # the step to begin with, instead of the entry
     labels: dict[str, str] = {}
     run: str | None = None  # an id of your own choice
@@ -53,10 +55,12 @@ class RedriveRequest(
     msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"from_step": "from"}
 ):
     """With `from` that step and what depends on it run again as well, however they ended. A run
-    that another redrives already is refused without `again`."""
+    that another redrives already is refused without `again`. `input` are its secret inputs once
+    more, which no store keeps."""
 
     from_step: str = ""
     again: bool = False
+    input: dict[str, str] = {}
 
 
 async def start(request: web.Request) -> web.StreamResponse:
@@ -76,7 +80,7 @@ async def start(request: web.Request) -> web.StreamResponse:
         try:
             begun = await parts.verbs.start(
                 ready,
-                body.input,
+                read_typed(ready.net, body.input, body.input_texts),
                 run=chosen,
                 step=body.start,
                 labels=body.labels,
@@ -172,6 +176,7 @@ async def redrive(request: web.Request) -> web.StreamResponse:
                 trace=traced(request),
                 from_step=body.from_step,
                 again=body.again,
+                input=body.input,
             )
         except InputError as error:
             begun = _begun_before(this, this.run, error)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from anabranch.dialects.arca.templates import TYPES
-from anabranch.operations.definitions.inputs import RunInput, Type
+from anabranch.net.inputs import TYPES
+from anabranch.operations.definitions.inputs import RunInput
 from anabranch.surfaces.ui.node.frame import Refusal, ask
 
 ARCA = "/v1/enact/arca"
@@ -128,7 +128,7 @@ def _parameter(name: str, one: Mapping[str, Any]) -> RunInput:
     kind = one.get("type")
     return RunInput(
         name,
-        cast(Type, kind) if kind in TYPES else "any",
+        kind if isinstance(kind, str) and kind in TYPES else "any",
         required=one.get("required", "default" not in one) is True,
         default=one.get("default"),
         has_default="default" in one,

@@ -25,6 +25,7 @@ VERBS: Mapping[str, str] = {
     "wake": "woken",
     "signal": "signalled",
 }
+SECRET = "secret:"  # how the fields of secrets begin
 REDUCERS: tuple[str, ...] = get_args(Reducer)
 
 
@@ -39,8 +40,12 @@ async def do(ui: Ui, verb: str, run: str, actor: str, form: Any) -> str:
         case "cancel":
             await verbs.send(run, s.Cancel(actor, reason))
         case "redrive":
-            again = text_of(form, "again") == "yes"
-            return await verbs.redrive(run, from_step=text_of(form, "from"), again=again)
+            return await verbs.redrive(
+                run,
+                from_step=text_of(form, "from"),
+                again=text_of(form, "again") == "yes",
+                input=_secrets(form),
+            )
         case "patch":
             said = patches(values_of(text_of(form, "values")), reducer_of(form))
             await verbs.send(run, s.PatchContext(said, actor))
@@ -53,6 +58,12 @@ async def do(ui: Ui, verb: str, run: str, actor: str, form: Any) -> str:
         case _:
             raise InputError(f"there is no verb {verb!r}: {', '.join(VERBS)}")
     return ""
+
+
+def _secrets(form: Any) -> dict[str, str]:
+    """Inputs of a run that are given again."""
+    named = [name for name in form if name.startswith(SECRET)]
+    return {name.removeprefix(SECRET): text_of(form, name) for name in named}
 
 
 async def _wake(ui: Ui, run: str, token: str, actor: str) -> None:

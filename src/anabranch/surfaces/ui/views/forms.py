@@ -35,7 +35,7 @@ class Field(msgspec.Struct, frozen=True):
     """One input as a form asks for it."""
 
     name: str
-    kind: str  # text, long, number, flag, json, any
+    kind: str  # text, long, number, flag, json, any, choice, secret
     type: str
     value: str
     was: str  # the default as text: whoever did not change it follows the definition
@@ -43,6 +43,7 @@ class Field(msgspec.Struct, frozen=True):
     whole: bool = False  # only whole numbers
     hint: str = ""
     error: str = ""
+    choices: tuple[tuple[str, str], ...] = ()  # as JSON, and as people read them
 
     @property
     def checked(self) -> bool:
@@ -64,18 +65,37 @@ def fields_of(
 
 def _field(one: RunInput, form: Any, error: str) -> Field:
     was = _text(one)
-    kind = _KINDS.get(one.type, "any" if one.type == "any" else "text")
-    if kind == "text" and "\n" in was:
-        kind = "long"
-    said = "; ".join(filter(None, (one.description, _SAID.get(one.type, ""))))
+    kind = _kind(one, was)
+    if one.enum:
+        was = _json(one.default) if one.has_default else ""
+    how = _SAID[one.type] if kind in ("any", "json") else ""
+    said = "; ".join(filter(None, (one.description, how)))
     return Field(
         one.name, kind, one.type, _typed(one.name, kind, was, form), was,
         one.required, one.type == "integer", said, error,
+        tuple((_json(value), _plain(value)) for value in one.enum),
     )  # fmt: skip
+
+
+def _kind(one: RunInput, was: str) -> str:
+    if one.secret or one.enum:
+        return "secret" if one.secret else "choice"
+    kind = _KINDS.get(one.type, "any" if one.type == "any" else "text")
+    return "long" if kind == "text" and "\n" in was else kind
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
 
 
 def _text(one: RunInput) -> str:
     """The default as the form shows it."""
+    if one.secret:
+        return ""
     if not one.has_default:
         return "false" if one.type == "boolean" else ""
     if one.type == "string" and isinstance(one.default, str):
@@ -142,8 +162,12 @@ def _value(one: Field) -> Any:
     if not text.strip() and (one.kind not in ("text", "long") or one.required or not one.was):
         if one.required:
             raise InputError("this is needed")
+        if one.kind in ("choice", "secret"):
+            return _NOTHING
         return "" if one.kind in ("text", "long") and one.type == "string" else _NOTHING
     match one.kind:
+        case "choice":
+            return _choice(one)
         case "number":
             return _number(text.strip(), whole=one.whole)
         case "json":
@@ -152,6 +176,12 @@ def _value(one: Field) -> Any:
             return _any(text)
         case _:
             return text
+
+
+def _choice(one: Field) -> Any:
+    if one.value not in (written for written, _ in one.choices):
+        raise InputError("this is none of the choices")
+    return json.loads(one.value)
 
 
 def _number(text: str, *, whole: bool) -> int | float:

@@ -143,8 +143,12 @@ class HttpRunBackend(HttpTopic):
     async def start(self, body: Row) -> str:
         return str((await self._client.post("runs", body=body, once=True))["run"])
 
-    async def redrive(self, run: str, from_step: str = "", *, again: bool = False) -> Row:
+    async def redrive(
+        self, run: str, from_step: str = "", *, again: bool = False, secrets: Row | None = None
+    ) -> Row:
         body: Row = {"from": from_step} if from_step else {}
+        if secrets:
+            body["input"] = dict(secrets)
         if again:
             body["again"] = True
         return await self._client.post("runs", run, "redrive", body=body, once=True)

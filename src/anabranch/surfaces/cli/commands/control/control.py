@@ -8,6 +8,7 @@ import msgspec
 
 from anabranch.errors import Refused
 from anabranch.kernel import stimuli as s
+from anabranch.operations.definitions.input_check import read_text
 from anabranch.operations.runs.signals import signal as signal_of
 from anabranch.operations.runs.verbs import decision, patches, skipping
 from anabranch.runtime.messages.codec import Sayable
@@ -45,7 +46,7 @@ async def retry(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def skip(options: argparse.Namespace, settings: Settings) -> int:
-    result = msgspec.UNSET if options.result is None else values.value(options.result)
+    result = msgspec.UNSET if options.result is None else read_text(options.result)
     said = skipping(options.step, options.token or 0, who(options), options.reason, result)
     return await _say(options, settings, said)
 

@@ -55,6 +55,7 @@ def add_redrive(verbs: c.Verbs) -> None:
     parser.add_argument("--from", dest="from_step", default="", metavar="STEP", help=said)
     said = "also where another run redrives it already"
     parser.add_argument("--again", action="store_true", help=said)
+    c.pairs(parser, "--input", "a secret input of the run once more: no store keeps them")
     c.options(parser, *c.SURROUNDINGS)
     c.watching(parser)
 

@@ -7,9 +7,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any
 
-from anabranch.kernel.step import deep_merge
 from anabranch.net.problems import Problem
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.backend.port import Row
@@ -126,9 +124,11 @@ class FollowedRun:
         return own or code_of_children(one["status"] for one in children)
 
 
-def given_input(options: argparse.Namespace) -> dict[str, Any]:
-    """The input of a run: that of the file, and over it what was typed."""
-    return deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
+def given_input(options: argparse.Namespace) -> Row:
+    """The input of a run as a server takes it: that of the file, and over it what was typed."""
+    texts = values.texts(options.input, "input")
+    given: Row = {"input": values.file_input(options.input_file)}
+    return {**given, "input_texts": texts} if texts else given
 
 
 def warn(problems: Iterable[Problem]) -> None:

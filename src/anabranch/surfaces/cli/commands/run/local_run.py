@@ -13,6 +13,7 @@ from anabranch.errors import AnabranchError, MissingRequirements, Refused, Store
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
+from anabranch.operations.definitions.input_check import read_typed
 from anabranch.operations.definitions.prepare import Prepared
 from anabranch.parts import Parts
 from anabranch.runtime.recovery import unfinished
@@ -25,7 +26,7 @@ from anabranch.surfaces.cli.backend.local.audit import ACTIONS, AuditLine
 from anabranch.surfaces.cli.backend.local.store import LocalStore
 from anabranch.surfaces.cli.backend.port import Row
 from anabranch.surfaces.cli.commands.control import control
-from anabranch.surfaces.cli.commands.run.followed_run import LEFT, FollowedRun, given_input, warn
+from anabranch.surfaces.cli.commands.run.followed_run import LEFT, FollowedRun, warn
 from anabranch.surfaces.cli.commands.run.orchestrations import definition, session_labels
 from anabranch.surfaces.cli.output import logs
 from anabranch.surfaces.cli.output.exit_codes import EXIT
@@ -164,7 +165,11 @@ async def run_template(
 
 async def _start(prepared: Prepared, options: argparse.Namespace, settings: Settings) -> int:
     """Run a compiled definition to its end."""
-    given = given_input(options)
+    given = read_typed(
+        prepared.net,
+        values.file_input(options.input_file),
+        values.texts(options.input, "input"),
+    )
     warn(prepared.problems)
     async with local_run(options, settings, new=True) as session:
         session.parts.preflight.require(prepared.net)
@@ -227,6 +232,7 @@ async def _begin_redrive(session: LocalRun, origin: str) -> str:
                 origin,
                 from_step=options.from_step,
                 again=options.again,
+                input=values.texts(options.input, "input"),
                 request=RequestRecord(audit=audit),
             )
         )

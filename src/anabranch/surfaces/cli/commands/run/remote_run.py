@@ -18,7 +18,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.net.problems import Problem
 from anabranch.operations.definitions.catalog import SUFFIXES, wanted
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import stop_signals
+from anabranch.surfaces.cli import stop_signals, values
 from anabranch.surfaces.cli.backend.http.backend import http_backend
 from anabranch.surfaces.cli.backend.http.definitions import posted, renamed, sendable
 from anabranch.surfaces.cli.backend.http.runs import HttpRunBackend
@@ -107,12 +107,10 @@ async def run(options: argparse.Namespace, settings: Settings) -> int:
     given, labels = given_input(options), session_labels(options)
     async with http_backend(options, settings) as target:
         if (kept := _in_catalog(options)) is not None:
-            return await _begun(
-                options, target.runs, {**kept, "input": given, "labels": labels}, []
-            )
+            return await _begun(options, target.runs, {**kept, **given, "labels": labels}, [])
         text, file = await _definition(options, settings)
         problems = await target.definitions.problems(text, file)
-        body = {**posted(text, file), "input": given, "labels": labels}
+        body = {**posted(text, file), **given, "labels": labels}
         try:
             return await _begun(options, target.runs, body, problems)
         except DefinitionError as error:
@@ -129,7 +127,7 @@ async def run_template(
             "template": options.id,
             "version": options.kept,
             "parameters": parameters,
-            "input": given_input(options),
+            **given_input(options),
             "labels": session_labels(options),
         }
         return await _begun(options, target.runs, body, problems)
@@ -183,7 +181,10 @@ async def _definition(options: argparse.Namespace, settings: Settings) -> tuple[
 async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     async with http_backend(options, settings) as target:
         watch = RemoteRun(options, target.runs)
-        begun = await target.runs.redrive(options.run, options.from_step, again=options.again)
+        secrets = values.texts(options.input, "input")
+        begun = await target.runs.redrive(
+            options.run, options.from_step, again=options.again, secrets=secrets
+        )
         watch.say(f"run {begun['run']} redrives {begun['origin']}")
         return await watch.to_its_end(begun["run"])
 

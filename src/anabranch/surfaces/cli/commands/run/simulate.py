@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.operations.definitions.inputs import require_known
+from anabranch.operations.definitions.input_check import read_typed, require_input
 from anabranch.operations.definitions.prepare import prepare
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
@@ -26,9 +26,8 @@ async def simulate(options: argparse.Namespace, settings: Settings) -> int:
     values.import_tools(options.tools)
     known = default_toolbox.signatures()
     prepared = prepare(Path(options.file), known, options.rules)
-    given = values.pairs(options.input, "input")
-    if not options.allow_extra_input:
-        require_known(prepared.net, given)
+    given = read_typed(prepared.net, {}, values.texts(options.input, "input"))
+    require_input(prepared.net, given, extra=options.allow_extra_input)
     seeds = [options.seed] if options.seed is not None else options.seeds
     try:
         simulation = run_simulation(

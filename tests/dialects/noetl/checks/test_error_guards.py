@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..support import playbook, steps
+from ...support import playbook, steps
 
 SHELL = "{kind: shell, command: ls}"
 PYTHON = "{kind: python, code: 'result = 1'}"

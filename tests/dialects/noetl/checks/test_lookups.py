@@ -12,7 +12,7 @@ from anabranch.net.problems import Problem
 from anabranch.operations.definitions.prepare import check
 from anabranch.work.kinds.callables import Toolbox
 
-from ..support import HEAD, documented_severity
+from ...support import HEAD, documented_severity
 
 CODES = ("unknown-input", "unknown-field", "unknown-function", "tool-arguments", "bad-code")
 

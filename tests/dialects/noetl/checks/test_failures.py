@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..support import places, playbook, steps
+from ...support import places, playbook, steps
 
 FETCH = "- step: fetch\n  tool: {TOOL}\n  next: {arcs: [{ARC}]}"
 PYTHON = "{kind: python, code: 'result = 1'}"

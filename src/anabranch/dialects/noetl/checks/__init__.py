@@ -1,0 +1,1 @@
+"""What is legal in a playbook and hardly meant: names, results, failures, guards."""
