@@ -119,7 +119,7 @@ def fill_window(turn: Turn, item: FillWindow) -> None:
     window = fan.window if fan is not None else None
     while gather.verdict == "open" and gather.next_slot < len(gather.labels):
         out = gather.next_slot - len(gather.filled) - len(gather.lost)  # of this round
-        if window and out >= window:
+        if window and out - turn.slots_to_take_over.get(token.id, 0) >= window:
             return
         schedule(turn, token, gather.next_slot)
 

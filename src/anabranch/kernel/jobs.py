@@ -14,6 +14,7 @@ this run, now or later" are the same thing.
 
 from __future__ import annotations
 
+from heapq import heappush
 from typing import Literal
 
 import msgspec
@@ -125,6 +126,8 @@ def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
     reuse, job = turn.state.reuse, id_of_job(token, slot)
     settled = reuse_key(turn.state, token, label=SETTLED) if slot == PLAIN_SLOT else ""
     kept = reuse[settled][0] if settled in reuse else None
+    if slot != PLAIN_SLOT:
+        take_over_later(turn, token, key, slot)
     key_work(turn, token, job, slot)
     turn.emit(e.JobReused(job, token.id, slot, reuse[key][0], key, settled if kept else ""))
     if kept is not None and (said := judgement_of(kept)) is not None:
@@ -139,8 +142,27 @@ def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
                 override=said.override,
             )
         )
-    settle(turn, turn.state.jobs[job])
+    if slot == PLAIN_SLOT:
+        settle(turn, turn.state.jobs[job])
     return True
+
+
+def take_over_later(turn: Turn, token: Token, key: str, slot: int = PLAIN_SLOT) -> None:
+    """Answers that are taken over count in the order in which they came in the origin: who was
+    first there is first here, at a join and in a fan."""
+    if not turn.places:
+        turn.places = {each: place for place, each in enumerate(turn.state.reuse)}
+    heappush(turn.to_take_over, (turn.places[key], token.id, slot))
+    if slot != PLAIN_SLOT:
+        turn.slots_to_take_over[token.id] = turn.slots_to_take_over.get(token.id, 0) + 1
+
+
+def settle_slot(turn: Turn, name: int, slot: int) -> None:
+    turn.slots_to_take_over[name] -= 1
+    token = turn.state.tokens.get(name)
+    job = turn.state.jobs.get(id_of_job(token, slot)) if token is not None else None
+    if job is not None:
+        settle(turn, job)
 
 
 # -- what workers say ------------------------------------------------------------------------

@@ -5,7 +5,7 @@ created ─▶ admission ─▶ wake time ─▶ work or fan ─▶ decision ─
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappop
 
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel import events as e
@@ -14,7 +14,14 @@ from anabranch.kernel.fans import closing_time, open_fan
 from anabranch.kernel.finishing import finish, wind_down
 from anabranch.kernel.fulfilment import ask_whether_to_try_again, open_decision
 from anabranch.kernel.gates import admitted
-from anabranch.kernel.jobs import find_reusable, reuse_answer, schedule
+from anabranch.kernel.jobs import (
+    PLAIN_SLOT,
+    find_reusable,
+    reuse_answer,
+    schedule,
+    settle_slot,
+    take_over_later,
+)
 from anabranch.kernel.joins import offer
 from anabranch.kernel.loops import open_loop
 from anabranch.kernel.reducers import preview
@@ -111,15 +118,17 @@ def _make_ready(turn: Turn, token: Token, step: Step) -> None:
     if not key:
         _begin(turn, token, step)
         return
-    if not turn.places:
-        turn.places = {each: place for place, each in enumerate(turn.state.reuse)}
-    heappush(turn.to_take_over, (turn.places[key], token.id))
+    take_over_later(turn, token, key)
 
 
 def take_over_next(turn: Turn) -> bool:
     """Once everything has followed from what came before, the next of them goes on."""
     while turn.to_take_over:
-        token = turn.state.tokens.get(heappop(turn.to_take_over)[1])
+        _, name, slot = heappop(turn.to_take_over)
+        if slot != PLAIN_SLOT:
+            settle_slot(turn, name, slot)
+            return True
+        token = turn.state.tokens.get(name)
         if token is not None and token.phase == "new" and not token.doomed:
             _begin(turn, token, turn.net.steps[token.step])
             return True

@@ -76,8 +76,9 @@ class Turn(msgspec.Struct, gc=False):
     first_token: int = 0  # tokens from here on came into being in this turn
     tokens_before: int = 0  # how many there were when it began
     values: ValueAccess = INLINE
-    #: In a redriven run: (place in the origin, token) of step runs whose answers are taken over.
-    to_take_over: list[tuple[int, int]] = []
+    #: In a redriven run: (place in the origin, token, slot) of the answers that are taken over.
+    to_take_over: list[tuple[int, int, int]] = []
+    slots_to_take_over: dict[int, int] = {}  # how many of them each token has in its fan
     places: dict[str, int] = {}  # of what there was to reuse when the first of them came
 
     def emit(self, event: Event) -> None:
