@@ -78,6 +78,9 @@ LIMITED = of_page("docs/limits.md", "yaml").partition("workflow:")[0] + (
     f"apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: invoices, path: invoices}}\n"
     f"workflow:\n  - {GATE}\n"
 )
+PACK = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: pack}\n" + next(
+    one.text for one in blocks("docs/playbook/document.md") if "\ninputs:" in one.text
+)
 STAGES: dict[str, list[Stage]] = {
     "README.md": [
         Stage(
@@ -194,6 +197,7 @@ do sleep 0.1; done""",
         )
     ],
     "docs/market-documents.md": [Stage(before=f"ln -s '{ROOT}/examples' examples")],
+    "docs/playbook/document.md": [Stage(files={"pack.yaml": PACK})],
     "docs/operations.md": [
         Stage(only="curl", before=SERVER, says=("ok: live, ready",)),
         Stage(only="export OTEL"),

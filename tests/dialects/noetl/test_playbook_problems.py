@@ -68,7 +68,7 @@ IN_A_PLAYBOOK = [
     ("wrong-type", "workload: {a: x}\ninputs: {a: number}\n" + steps(A), 4, 15, "not a number"),
     ("wrong-type", "inputs: {a: {type: string, enum: [1]}}\n" + steps(A), 4, 35, "not a text"),
     ("bad-choice", "inputs: {a: {enum: []}}\n" + steps(A), 4, 14, "is empty"),
-    ("bad-choice", "inputs: {a: {enum: [1], default: true}}\n" + steps(A), 4, 34, "none of its"),
+    ("bad-choice", "inputs: {a: {enum: [1], default: 2}}\n" + steps(A), 4, 34, "none of its"),
     ("conflicting-keys", "inputs: {a: {required: true, default: 1}}\n" + steps(A), 4, 14, "never"),
     (
         "conflicting-keys",

@@ -123,7 +123,7 @@ def runs(server: Locked) -> list[str]:
         verbs, labels = server.server.parts.verbs, {"label": NASTY, NASTY: "key"}
         text = NASTY.replace("{{", "((")
         begun = [
-            await verbs.start(ASKED, {"amount": text}, labels=labels),
+            await verbs.start(ASKED.replace("120", "null"), {"amount": text}, labels=labels),
             await verbs.start(LOOP.replace("kind: item", "kind: noop"), labels=labels),
             await verbs.start(
                 OPINIONS,
