@@ -66,6 +66,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     (r"`result` of (the task|task) .*", "result"),
     (r"`store` of `result` of .*", "result.store"),
     (r"`accumulate` of `result` of .*", "result.accumulate"),
+    (r"input .*", "input"),
     (r"keychain entry \d+", "keychain entry"),
     (r"`workbook`", "workbook"),
     (r"the spec", "loop.spec"),
