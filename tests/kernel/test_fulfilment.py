@@ -110,8 +110,11 @@ def test_a_reply_that_cannot_be_read_is_asked_for_again_within_the_tries_of_the_
     )
     run = Run(one(decision))
     run.done("a", "answer")
+    job = run.begin("1.judge")
+    run.send(s.JobLose(job.id, job.attempt, "killed"))  # costs no try
     run.done("1.judge", {"ok": "perhaps"})
     assert run.status == "running"
+    assert run.job("1.judge").failures == 1, "the next request is another one"
     run.done("1.judge", {"ok": "perhaps"})
     assert run.status == "failed"
 

@@ -240,6 +240,8 @@ def _take(state: State, key: str) -> Answer:
 
 def job_retrying(state: State, event: e.JobRetrying, at: int) -> None:
     job = state.jobs[event.job]
+    if job.answer is not None and job.answer.status == "ok":
+        job.failures += 1  # it was a reply, and nobody could read it
     off_worker(state, job)
     turn_to(state, job, "backoff", at)
     job.memory = job.heard = job.progress = None  # the next try begins at the beginning

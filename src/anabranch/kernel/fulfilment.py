@@ -106,9 +106,10 @@ def _ask_source_again(turn: Turn, decision: Decision, job: Job) -> bool:
     source = decision.source
     if source is None or job.answer is None or job.answer.status != "ok":
         return False  # it gave no reply, and has been asked again for that as often as it may
-    if job.attempt >= source.retry.attempts:
+    tried = job.failures + 1  # executions that were lost cost none
+    if tried >= source.retry.attempts:
         return False
-    try_again(turn, job, source.retry.delay_before(job.attempt))
+    try_again(turn, job, source.retry.delay_before(tried))
     return True
 
 
