@@ -48,7 +48,13 @@ def dispatch_id(run: str, job: str, tries: int = 1) -> str:
 
     Executions that were lost are the same request; one that failed and is tried again is not.
     """
-    return f"dispatch:{uuid.uuid5(_DISPATCHES, f'{run}/{job}/{tries}')}"
+    return request_key(f"{run}/{job}", tries)
+
+
+def request_key(work: str, tries: int) -> str:
+    """Under which idempotency key a participant is asked: that of the work, and which try it is.
+    In a first run this is the id of the dispatch; a redrive has ids of its own and the same key."""
+    return f"dispatch:{uuid.uuid5(_DISPATCHES, f'{work}/{tries}')}"
 
 
 @lru_cache(maxsize=1024)

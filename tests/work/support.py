@@ -26,7 +26,7 @@ def task(kind: str = "test", *, names: dict[str, Any] | None = None, **inputs: A
         step="ship",
         job="job-1",
         attempt=1,
-        key="run-1/ship/1",
+        key="run-1/job-1",
         kind=kind,
         inputs=inputs,
         names=names or {},

@@ -109,7 +109,7 @@ def test_a_script_runs_in_the_image_with_its_variables(podman: Fake) -> None:
 
 def test_a_command_of_its_own_and_none_at_all(podman: Fake) -> None:
     runtime = {"image": "alpine", "command": ["/bin/sh", "-c", "echo $ANABRANCH_KEY"]}
-    assert podman.run(runtime=runtime).result["logs"] == "run-1/ship/1\n"
+    assert podman.run(runtime=runtime).result["logs"] == "run-1/job-1\n"
     assert podman.run(runtime={"image": "alpine"}).result["logs"] == "by itself\n"
 
 

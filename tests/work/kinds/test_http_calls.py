@@ -149,7 +149,7 @@ def test_credentials_become_a_header(auth: dict[str, Any], header: str) -> None:
 
 
 def test_calls_that_change_something_carry_the_key() -> None:
-    assert sent(method="PUT")["headers"]["idempotency-key"] == "run-1/ship/1"
+    assert sent(method="PUT")["headers"]["idempotency-key"] == "run-1/job-1"
     own = sent(method="DELETE", headers={"Idempotency-Key": "mine"})
     assert own["headers"]["idempotency-key"] == "mine"
     assert "idempotency-key" not in sent()["headers"]

@@ -86,7 +86,7 @@ def connected(url: str, work: Callable[[NatsConnection], Awaitable[Any]]) -> Any
     return run(scenario())
 
 
-def ask(url: str, operation: str, *, key_of_job: str = "run-1/ship/1", **inputs: Any) -> Answer:
+def ask(url: str, operation: str, *, key_of_job: str = "run-1/job-1", **inputs: Any) -> Answer:
     auth = {"url": url, "user": USER, "password": PASSWORD}
     job = task("nats", operation=operation, **{"auth": auth, **inputs})
     return run(Nats().perform(msgspec.structs.replace(job, key=key_of_job)))

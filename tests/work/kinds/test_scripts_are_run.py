@@ -80,7 +80,7 @@ def test_an_inline_script_leaves_no_file_behind() -> None:
 def test_variables_come_from_env_and_from_the_job() -> None:
     code = "import os\nprint(os.environ['A'], os.environ['B'], os.environ['ANABRANCH_KEY'])"
     answer = script(script=inline(code), job={"env": {"A": 1, "B": 2}}, env={"B": 3})
-    assert answer.result["output"] == "1 3 run-1/ship/1\n"
+    assert answer.result["output"] == "1 3 run-1/job-1\n"
 
 
 def test_a_failure_has_the_kind_of_its_exit_status() -> None:

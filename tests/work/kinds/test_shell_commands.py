@@ -53,7 +53,7 @@ def test_a_command_that_is_not_there_is_explained() -> None:
 def test_the_environment_tells_run_step_and_key() -> None:
     command = 'echo "$ANABRANCH_RUN $ANABRANCH_STEP $ANABRANCH_KEY $A $B ${C:-unset}"'
     answer = sh(command=command, env={"A": 1, "B": True, "C": None})
-    assert answer.result["stdout"] == "run-1 ship run-1/ship/1 1 true unset\n"
+    assert answer.result["stdout"] == "run-1 ship run-1/job-1 1 true unset\n"
 
 
 def test_shell_and_folder_can_be_chosen(tmp_path: Path) -> None:

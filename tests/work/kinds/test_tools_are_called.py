@@ -88,7 +88,7 @@ def test_a_parameter_can_receive_the_task() -> None:
     def by_name(task) -> str:  # type: ignore[no-untyped-def]
         return str(task.step if isinstance(task, Task) else task)
 
-    assert call(annotated, sku="a").result == "a run-1/ship/1"
+    assert call(annotated, sku="a").result == "a run-1/job-1"
     assert call(by_name).result == "ship"
     assert call(by_name, task="an input of that name").result == "an input of that name"
 

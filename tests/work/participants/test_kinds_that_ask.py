@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import anabranch
+from anabranch import Engine
 from anabranch.clock import ManualClock
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel.values import Answer
+from anabranch.settings import Settings
 from anabranch.work.participants.book import Book
 from anabranch.work.participants.http import connections_max
 from anabranch.work.participants.performers import (
@@ -25,7 +27,7 @@ from anabranch.work.port import Task
 
 from ..support import fault_of, perform, run, task
 from .loopback_participants import asked as run_asked
-from .loopback_participants import party, says, solicit
+from .loopback_participants import party, reply, says, sends, solicit
 
 NOW = 1_770_000_000_000
 
@@ -191,3 +193,44 @@ def test_more_participants_than_connections_are_all_asked(monkeypatch: pytest.Mo
     with party(**{f"p{n}": says({"n": n}) for n in range(30)}) as server:
         result, _ = run(run_asked(server.book(), solicit([*server.book()], "all", "PT20S")))
     assert len(result.result["responses"]) == 30
+
+
+def test_an_error_status_of_a_decision_source_is_no_verdict() -> None:
+    """It is asked again, and `on_error` says what follows; to a dispatch the same is a no."""
+    error = reply('{"ok": false}', status="503 Service Unavailable")
+
+    async def ask(kind: Any, url: str) -> Answer:
+        book = Book(
+            {"participants": {"ann": {"url": url}}, "capabilities": {"check": {"url": url}}}
+        )
+        try:
+            given = {"target": "ann", "capability_id": "check", "step_id": "s", "input": {}}
+            return await perform(kind(book, ManualClock(NOW)), task("any", **given))
+        finally:
+            await book.close()
+
+    with party(check=sends(error)) as server:
+        judged = fault_of(run(ask(CapabilityPerformer, server.url("check"))))
+        assert (judged.kind, judged.code, judged.retryable) == ("bad_reply", "http_503", True)
+        assert run(ask(DispatchPerformer, server.url("check"))).outcome == "negative"
+
+
+def test_a_redrive_asks_under_the_key_of_the_first_run() -> None:
+    """Its dispatch is a new one, and says so."""
+    with party(ann=says({"status": "error"})) as server:
+
+        async def scenario() -> None:
+            book = {"participants": server.book()}
+            async with Engine(participants=book, settings=Settings(store=":memory:")) as engine:
+                origin = await engine.start(solicit(["ann"]))
+                assert (await engine.wait(origin)).status == "failed"
+                for _ in range(2):
+                    await engine.wait(await engine.redrive(origin, again=True))
+
+        run(scenario())
+        keys = [visit.headers["idempotency-key"] for visit in server.visits]
+        bodies = [visit.body for visit in server.visits]
+    assert len(keys) == 3
+    assert set(keys) == {bodies[0]["dispatch_id"]}
+    assert len({body["dispatch_id"] for body in bodies}) == 3
+    assert [body.get("idempotency_key") for body in bodies] == [None, *keys[1:]]

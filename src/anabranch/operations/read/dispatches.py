@@ -27,6 +27,7 @@ from anabranch.work.participants.performers import (
 PLACE = "state/workflow-dispatch/"
 ASKING = frozenset({"dispatch", "request"})  # the kinds of work that ask a participant
 TIME_IS_UP = "time is up"
+TAKEN_OVER = "taken over from the run that this one redrives"
 #: Faults of a request that nobody received, and of one that was never answered.
 _NEVER_SENT = frozenset({UNREACHABLE, "expression", "config", "no_means", NOT_ORDERED})
 
@@ -149,6 +150,8 @@ class _Walk:
         if isinstance(event, e.JobReused):
             self._started(at, event.job)
             self._reported(at, event.job, event.answer)
+            if asked.now is not None:
+                asked.now.reason = TAKEN_OVER
 
     def _started(self, at: int, job: str) -> None:
         asked = self._jobs.get(job)

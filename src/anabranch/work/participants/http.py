@@ -140,7 +140,7 @@ class HttpParticipant:
         try:
             reader = ResponseReader(self._sessions.limits.reply_bytes, self._judge)
             await connection.exchange(data, reader)
-            reply = self._reply(reader)
+            reply = self._reply(reader, request.decides)
             named = names_dispatch(reply, request.dispatch_id)
             check_dispatch(reply, request.dispatch_id, self.place)
             if was_kept and not named:
@@ -183,7 +183,8 @@ class HttpParticipant:
 
     def _written(self, request: ParticipantRequest) -> bytes:
         body = msgspec.json.encode(request.body())
-        more = f"Idempotency-Key: {request.dispatch_id}\r\nContent-Length: {len(body)}\r\n"
+        key = request.idempotency_key or request.dispatch_id
+        more = f"Idempotency-Key: {key}\r\nContent-Length: {len(body)}\r\n"
         if not self._own_trace:
             more += "".join(f"{name}: {value}\r\n" for name, value in tracing.headers().items())
         return b"".join((self._where().head, more.encode(), b"\r\n", body))
@@ -201,11 +202,14 @@ class HttpParticipant:
             message = f"{self.place} answered in an encoding that was not requested"
             raise BadReply(message, code="encoded_reply")
 
-    def _reply(self, reader: ResponseReader) -> Any:
+    def _reply(self, reader: ResponseReader, decides: bool) -> Any:
         head, data = reader.head, bytes(reader.body)
         assert head is not None, "it was read to its end"
         kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
         said_json = kind == "text/json" or kind.endswith(("/json", "+json"))
+        if head.status >= 400 and decides:
+            message = f"{self.place} answered with HTTP {head.status}"
+            raise BadReply(message, code=f"http_{head.status}")
         if head.status >= 400:
             return refusal(head.status, head.reason, data if said_json else b"")
         if not said_json:

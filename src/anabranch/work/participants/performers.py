@@ -16,7 +16,7 @@ import msgspec
 
 from anabranch.clock import Clock, SystemClock
 from anabranch.errors import AnabranchError
-from anabranch.ids import dispatch_id
+from anabranch.ids import dispatch_id, request_key
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault
 from anabranch.work.participants.book import Book
@@ -83,6 +83,7 @@ class _Asking:
         return ParticipantRequest(
             participant=participant,
             dispatch_id=dispatch_id(task.run, task.job, task.tries),
+            idempotency_key=request_key(task.key, task.tries),
             run_id=task.run,
             step_id=str(inputs.get("step_id") or task.step),
             service_type=str(inputs.get("service_type") or ""),
@@ -160,7 +161,8 @@ class CapabilityPerformer(_Asking):
         if source is None:
             return fault("config", self._book.missing_capability(name))
         try:
-            return whole(succeeded(await source.ask(self._request(task, name))))
+            request = msgspec.structs.replace(self._request(task, name), decides=True)
+            return whole(succeeded(await source.ask(request)))
         except (Unreachable, CannotAsk) as error:
             return fault("connection", f"capability {name}: {error.message}")
         except BadReply as error:

@@ -34,10 +34,12 @@ class ParticipantRequest(msgspec.Struct, frozen=True, kw_only=True):
     step_id: str
     service_type: str
     input: Any
+    idempotency_key: str = ""  # another one than the dispatch where a redrive asks again
     filter: Mapping[str, Any] | None = None
     respond_by: str = ""  # RFC 3339; empty: there is no time limit
     capability_id: str = ""  # for decision sources
     timeout_seconds: float | None = None  # how long the answer is of use, if that is known
+    decides: bool = False  # a no is a verdict: an error status is none
     #: What is ordered, where the step says it: an offer, how many units, what it may cost at most.
     offer: Mapping[str, Any] | None = None
     request_units: int = 1
@@ -48,13 +50,16 @@ class ParticipantRequest(msgspec.Struct, frozen=True, kw_only=True):
         """As it is sent."""
         fields = msgspec.to_builtins(self)
         fields["filter"] = fields["filter"] or None
-        del fields["participant"], fields["timeout_seconds"]
+        del fields["participant"], fields["timeout_seconds"], fields["decides"]
+        if self.idempotency_key == self.dispatch_id:
+            del fields["idempotency_key"]
         shown = {k: v for k, v in fields.items() if k not in _UNSAID or v != _UNSAID[k]}
         return {"schema_version": "v1", **shown}
 
 
 #: What a request leaves out where it is this.
 _UNSAID: Mapping[str, Any] = {
+    "idempotency_key": "",
     "filter": None,
     "respond_by": "",
     "capability_id": "",
