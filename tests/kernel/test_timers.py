@@ -144,6 +144,21 @@ def test_a_run_whose_steps_ended_in_time_is_complete_whatever_its_losers_do(lose
     assert (run.status, run.state.problem) == ("completed", None)
 
 
+@pytest.mark.parametrize("lateness", [0, 3_600_000])
+def test_nothing_is_begun_after_the_deadline_not_even_with_the_best_answer(lateness: int) -> None:
+    """Nobody was there to see the time go by: the fan-out closes, and what follows is not done."""
+    asks = fan_net(["x", "y"], "best_of", "order", partial_on_expiry=True)
+    order = step("order")
+    policy = RunPolicy(deadline_ms=5_000)
+    run = Run(replace(asks, steps={**asks.steps, "order": order}, policy=policy))
+    run.done("1.0", "cheap")
+    run.begin("1.1")
+    run.tick(START + 5_000 + lateness)
+    assert run.verdict("ask")[0] == "closed"
+    assert run.statuses("order") == ["aborted"]
+    assert run.state.ending == "deadline_exceeded"
+
+
 def test_the_deadline_holds_for_a_paused_run_too() -> None:
     run = Run(net(step("a"), policy=RunPolicy(deadline_ms=5_000)))
     run.send(s.Pause("me"))

@@ -49,6 +49,9 @@ def _at_rest(state: State) -> Iterator[str]:
     for job in state.jobs.values():
         if job.phase == "answered":
             yield f"the answer of job {job.id} was left unused"
+        late = 0 < state.deadline <= job.since and not state.ending
+        if job.phase == "scheduled" and late:
+            yield f"job {job.id} is to begin, and the deadline of the run has passed"
     idle = not state.tokens and not state.jobs and not state.queued_for_place
     if state.run and not state.finished and idle:
         yield "nothing is left to do and the run has not ended"

@@ -55,7 +55,7 @@ def tick(turn: Turn) -> None:
         if turn.state.paused and key.startswith(_BEGINS_WORK):
             continue
         if key == "deadline" and any(_has_closed(event) for event in turn.events):
-            continue  # it is due still, when what follows from that is recorded
+            continue  # it ends the run when what follows from that is recorded
         kind, _, name = key.partition(":")
         _DUE[kind](turn, name)
 
@@ -64,10 +64,18 @@ def _has_closed(event: e.Event) -> bool:
     return isinstance(event, e.GatherSettled) and event.verdict == "closed"
 
 
-def _deadline(turn: Turn, _name: str) -> None:
+def is_past_deadline(turn: Turn) -> bool:
+    """Whether the run is to end now, whatever came in just before: nothing new may be begun."""
+    state = turn.state
+    if not 0 < state.deadline <= turn.at or state.ending or state.finished:
+        return False
+    return bool(turn.events and (state.tokens or state.jobs))
+
+
+def end_at_deadline(turn: Turn, _name: str = "") -> None:
     state = turn.state
     if close_with_candidates(turn):
-        return  # and comes back at once, when what follows from that is recorded
+        return  # it comes back in this turn, when what follows from that is recorded
     if state.tokens or (turn.net.final is not None and not state.finalised):
         wind_down(turn, "deadline_exceeded", "the run passed its deadline")
         return
@@ -143,7 +151,7 @@ def _on_lease_expired(turn: Turn, name: str) -> None:
 
 
 _DUE = {
-    "deadline": _deadline,
+    "deadline": end_at_deadline,
     "abandon": _abandon,
     "step": _step_timeout,
     "wake": _wake,

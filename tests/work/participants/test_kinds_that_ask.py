@@ -204,8 +204,8 @@ def test_an_error_status_of_a_decision_source_is_no_verdict() -> None:
             {"participants": {"ann": {"url": url}}, "capabilities": {"check": {"url": url}}}
         )
         try:
-            given = {"target": "ann", "capability_id": "check", "step_id": "s", "input": {}}
-            return await perform(kind(book, ManualClock(NOW)), task("any", **given))
+            work = task("any", target="ann", capability_id="check", step_id="s", input={})
+            return await perform(kind(book, ManualClock(NOW)), work)
         finally:
             await book.close()
 
