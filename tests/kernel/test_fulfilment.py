@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from anabranch.expressions.port import Constant
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.net.net import Decision, Net, Retry, Work
+from anabranch.net.net import Decision, Fan, GatherRule, Net, Retry, Work
 
 from .driver import Run
 from .nets import Fn, Wrong, net, retrying, step
@@ -17,7 +21,7 @@ from .nets import Fn, Wrong, net, retrying, step
 def matching(**more: Any) -> Decision:
     """Fulfilled when the answer says `done`."""
     said = Fn(lambda names: names["answer"] == "done")
-    return Decision(policy="output_match", when=said, **more)
+    return Decision(when=said, **{"policy": "output_match", **more})
 
 
 def asking_source(**more: Any) -> Decision:
@@ -159,3 +163,49 @@ def test_a_decision_shaped_answer_decides_nothing() -> None:
     )
     assert run.status == "waiting"
     run.refuses(s.Decide("a", "fulfil", "mallory"), "not_allowed")
+
+
+def tries_by_hand(answers: list[str], budget: int, of_timeouts: int | None) -> int:
+    """How often the work is done: until it is good, or a budget is used up."""
+    used = {"failed": 0, "timed out": 0}
+    for number, answer in enumerate(answers, 1):
+        own = answer == "timed out" and of_timeouts is not None
+        used["timed out" if own else "failed"] += 1
+        spent = used["timed out"] >= (of_timeouts or 0) if own else used["failed"] >= budget
+        if answer == "done" or spent:
+            return number
+    raise AssertionError("the answers did not last")
+
+
+@settings(database=None, deadline=None, max_examples=150)
+@given(
+    answers=st.lists(st.sampled_from(["boom", "timed out", "half"]), max_size=7),
+    budget=st.integers(1, 4),
+    of_timeouts=st.none() | st.integers(1, 3),
+    policy=st.sampled_from(["output_match", ""]),
+    asks=st.booleans(),
+)
+def test_failures_and_what_is_not_accepted_have_one_budget(
+    answers: list[str], budget: int, of_timeouts: int | None, policy: Any, asks: bool
+) -> None:
+    apart = Retry(of_timeouts) if of_timeouts is not None else None
+    work = Work("test", retry=Retry(budget), retry_timeouts=apart, timeout_ms=100)
+    made = one(matching(on_reject="retry", policy=policy), work)
+    if asks:  # somebody, and nobody else the next time
+        fan = Fan(Constant(["ann"]), GatherRule("any", combine="one"), keeps_targets=True)
+        made = replace(made, steps={"a": replace(made.steps["a"], fan=fan)})
+    run, done = Run(made), 0
+    for answer in (each := [*answers, "done"]):
+        if run.state.finished:
+            break
+        (job,) = run.state.jobs
+        done += 1
+        run.begin(job)
+        if answer == "timed out":
+            run.tick(run.at + 100)
+        elif answer == "boom":
+            run.fails(job)
+        else:
+            run.done(job, answer)
+    assert done == tries_by_hand(each, budget, of_timeouts)
+    assert (run.status == "completed") == (done == len(each))

@@ -143,6 +143,7 @@ class TokenRetrying(_Event, frozen=True, tag="token.retrying"):
     round: int  # the one to come
     due: int
     reason: str = ""
+    counted: bool = False  # as a try of its work, which with the failed ones has one budget
 
 
 class TokenRetriedNow(_Event, frozen=True, tag="token.retried_now"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.kernel import events as e
-from anabranch.kernel.evolve_jobs import drop_job, enter
+from anabranch.kernel.evolve_jobs import drop_job, enter, keep_tries
 from anabranch.kernel.gather import combine, who_answered
 from anabranch.kernel.state import (
     JOINS_KEPT,
@@ -54,8 +54,9 @@ def delivered(state: State, event: e.Delivered, at: int) -> None:
     gather = state.gathers[event.gather]
     value = event.value
     if gather.kind == "fan":
-        answer = state.jobs[event.producer].answer
-        value = answer.result if answer is not None else None
+        job = state.jobs[event.producer]
+        value = job.answer.result if job.answer is not None else None
+        keep_tries(state.tokens[gather.token], job)
         drop_job(state, event.producer)
     elif event.slot == len(gather.labels):  # a barrier met once more by the same predecessor
         gather.labels.append(event.producer)

@@ -34,7 +34,15 @@ def drop_answered(state: State, token: Token) -> None:
     """The answer of a plain step's job has been used."""
     job = state.jobs.get(f"{token.id}.0")
     if job is not None and job.slot == PLAIN and job.phase == "answered":
+        keep_tries(token, job)
         drop_job(state, job.id)
+
+
+def keep_tries(token: Token, job: Job) -> None:
+    """Work that was done may still not be accepted, and is then tried again within its budget."""
+    if job.answer is not None and job.answer.status == "ok":
+        token.failures += job.failures
+        token.timeouts += job.timeouts
 
 
 def job_scheduled(state: State, event: e.JobScheduled, at: int) -> None:

@@ -114,6 +114,10 @@ def token_retrying(state: State, event: e.TokenRetrying, at: int) -> None:
         token.until = 0
         state.timers.drop(f"step:{token.id}")
     token.round = event.round
+    if event.counted:
+        token.failures += 1
+    else:
+        token.failures = token.timeouts = 0
     token.answer = None
     token.decided = False
     token.admitted = True

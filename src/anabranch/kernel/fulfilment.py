@@ -147,7 +147,7 @@ def judge(turn: Turn, token: Token, decision: Decision, said: Said) -> None:
     if decision.on_reject == "pause":
         ask_again(turn, token, decision, said.actor, fault.message)
     elif decision.on_reject == "retry" and delay is not None:
-        begin_again(turn, token, delay, fault.message)
+        begin_again(turn, token, delay, fault.message, counted=True)
     else:
         turn.agenda.append(Conclude(token.id, fault))
 
@@ -174,7 +174,7 @@ def _no_verdict(turn: Turn, token: Token, decision: Decision, fault: Fault) -> N
     if decision.on_error == "pause":
         ask_again(turn, token, decision, ENGINE, fault.message)
     elif decision.on_error == "retry" and decision.source is None and delay is not None:
-        begin_again(turn, token, delay, fault.message)
+        begin_again(turn, token, delay, fault.message, counted=True)
     else:
         turn.agenda.append(Conclude(token.id, fault))
 

@@ -368,11 +368,13 @@ def settle(turn: Turn, job: Job) -> None:
 
 
 def _retry(turn: Turn, job: Job, work: Work, fault: Fault) -> bool:
-    retry, failures = work.retry, job.failures
-    if work.retry_timeouts is not None and not work.one_budget:  # two, which do not touch
+    retry, failures, timeouts = work.retry, job.failures, job.timeouts
+    if (token := _works_alone(turn, job)) is not None:  # earlier rounds have the same budget
+        failures, timeouts = failures + token.failures, timeouts + token.timeouts
+    if work.retry_timeouts is not None and has_two_budgets(work):
         timed_out = fault.kind == "timeout"
         retry = work.retry_timeouts if timed_out else work.retry
-        failures = job.timeouts if timed_out else job.failures - job.timeouts
+        failures = timeouts if timed_out else failures - timeouts
     if failures >= retry.attempts or not fault.retryable:
         return False
     if not _still_wanted(turn, job):
@@ -380,6 +382,18 @@ def _retry(turn: Turn, job: Job, work: Work, fault: Fault) -> bool:
     delay = retry.delay_before(failures)
     try_again(turn, job, max(delay, INTERNAL_DELAY_MS) if fault.kind == INTERNAL else delay)
     return True
+
+
+def has_two_budgets(work: Work) -> bool:
+    """One for failures, one for time limits; they do not touch one another."""
+    return work.retry_timeouts is not None and not work.one_budget
+
+
+def _works_alone(turn: Turn, job: Job) -> Token | None:
+    """The token whose work this job does and no other with it."""
+    fan = turn.net.steps[job.step].fan
+    alone = job.slot == PLAIN_SLOT or (job.slot >= 0 and fan is not None and fan.keeps_targets)
+    return turn.state.tokens.get(job.token) if alone else None
 
 
 def try_again(turn: Turn, job: Job, delay: int) -> None:

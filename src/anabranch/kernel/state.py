@@ -54,6 +54,8 @@ class Token(msgspec.Struct, gc=False):
     answer: Answer | None = None  # what its work came to
     source_asked: int = 0  # how often its decision source has been asked again
     hurries: bool = False  # `until` is shortly before the deadline of the run
+    failures: int = 0  # tries of its work in earlier rounds that failed or were not accepted;
+    timeouts: int = 0  # those of them that took too long
 
 
 class Job(msgspec.Struct, gc=False):
