@@ -70,6 +70,13 @@ ABORTED = meeting(
 INVALID = meeting(b2={"payload": {}, "rules": ["1 == 2"]})
 #: What the rule of B2 needs is not there, and that makes its answer a no.
 BY_ERROR = meeting(b2={"payload": {"n": {"type": "int64"}}})
+READ = {
+    "to": "0x" + "11" * 20,
+    "function": "price()(int64)",
+    "saveAs": {"0": {"key": "Price", "type": "int64"}},
+}
+#: And so it is where a rule names what is not there.
+BY_NAMED_ERROR = meeting(b2={"payload": {}, "contractReads": [READ], "rules": ["[Price] > 0"]})
 
 
 def workflow(**more: Any) -> str:
@@ -163,7 +170,8 @@ def test_a_run_whose_failure_was_handled_names_it_and_has_no_problem(here: Here)
 def test_rules_are_valid_invalid_or_invalid_by_error_in_run_show_and_session_show(
     here: Here,
 ) -> None:
-    for text, word in ((INVALID, "invalid"), (BY_ERROR, "invalid by error")):
+    by_error = ((text, "invalid by error") for text in (BY_ERROR, BY_NAMED_ERROR))
+    for text, word in ((INVALID, "invalid"), *by_error):
         here.write("a.json", text)
         here.ok("run", "a.json")
         for verb in (("show", "last"), ("run", "a.json")):

@@ -241,7 +241,9 @@ class Evaluation:
             raise StepAborted(f"rules[{number}] aborts the step")
         wanted = [n for n, rule in enumerate(self._document.rules) if rule.kind == "validate"]
         holding = self._true_rules("validate")
-        self.findings.rules_failed.extend(n for n in wanted if n not in holding)
+        failed = [n for n in wanted if n not in holding]
+        self.findings.rules_failed.extend(failed)
+        self.findings.rules_silent.extend(n for n in failed if self._is_silent(n))
         return not self.findings.rules_failed
 
     def _true_rules(self, kind: RuleKind) -> list[int]:
@@ -251,8 +253,11 @@ class Evaluation:
             if rule.kind == kind and self._holds(rule, number)
         ]
 
+    def _is_silent(self, number: int) -> bool:
+        return bool(self._document.rules[number].expression.missing(self._names))
+
     def _holds(self, rule: RuleExpression, number: int) -> bool:
-        if rule.expression.missing(self._names):
+        if self._is_silent(number):
             return False
         what = f"rules[{number}]"
         value = computed(lambda: rule.expression.evaluate_checked(self._names), what)

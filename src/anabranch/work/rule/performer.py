@@ -261,7 +261,7 @@ class _Execution:
 def _error_of(done: Evaluated, *, encrypted: bool) -> str:
     """Why a step is invalid although no rule of it said so; of an encrypted rule only that."""
     findings, called = done.findings, done.findings.called
-    if done.validity == "valid" or findings.rules_failed:
+    if done.validity == "valid" or len(findings.rules_failed) > len(findings.rules_silent):
         return ""
     if findings.inputs_missing:
         said = f"inputs are missing: {', '.join(findings.inputs_missing)}"

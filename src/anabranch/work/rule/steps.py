@@ -79,6 +79,7 @@ class RuleFindings(msgspec.Struct):
     inputs_missing: list[str] = []
     failures: list[str] = []  # reads and calls that gave nothing
     rules_failed: list[int] = []
+    rules_silent: list[int] = []  # those of them that read what is missing, and so said nothing
     softly: list[str] = []  # why it cannot be valid, beside the rules
     contract_saves: dict[str, Any] = {}
     api_saves: dict[str, Any] = {}
