@@ -174,3 +174,35 @@ def test_a_play_keeps_secrets_too() -> None:
     told = "\n".join(map(str, played.events)) + repr(played) + json.dumps(played.steps)
     assert CANARY not in told
     assert "hidden-word" not in told
+
+
+def test_a_redrive_is_given_what_rules_need_and_no_log_has(tmp_path: Path) -> None:
+    """Without it, what was valid would be invalid by error, and the session has its one redrive."""
+    read = {
+        "to": "0x" + "11" * 20,
+        "function": "price()(int64)",
+        "saveAs": {"0": {"key": "Price", "type": "int64"}},
+    }
+    asks = rule({"__secret": "string"}, contractReads=[read])
+
+    async def whole() -> None:
+        async with engine(tmp_path / "store.db") as made:
+            session = await made.start(TWO, {"__secret": CANARY}, rules=rules_with(asks))
+            await made.wait(session)
+            plan = await made.plan_redrive(session, from_step="B1")
+            assert plan.secrets == ["__secret"]
+            with pytest.raises(InputError, match="needs the secrets '__secret', which are not"):
+                await made.redrive(session, from_step="B1")
+            with pytest.raises(InputError, match="'other' is none of them"):
+                await made.redrive(
+                    session, from_step="B1", input={"__secret": CANARY, "other": "x"}
+                )
+            again = await made.redrive(
+                session, from_step="B1", input={"__secret": CANARY, "__secretMore": "more"}
+            )
+            await made.wait(again)
+            assert CANARY not in shown_of(made, again)
+            (first, *_), (second, *_) = (made.sessions.receipts(one) for one in (session, again))
+            assert first["extras"]["valid"] == second["extras"]["valid"] is True
+
+    run(whole())

@@ -53,7 +53,9 @@ def test_it_is_nowhere_but_in_work_and_a_redrive_is_given_it_again(tmp_path: Pat
             run = first.show["run"]
             plan = await engine.plan_redrive(run)
             assert plan.secrets == ["password"]
-            with pytest.raises(InputError, match="the secrets 'password', which are not stored"):
+            with pytest.raises(
+                InputError, match="needs the secrets 'password', which are not stored"
+            ):
                 await engine.redrive(run)
             with pytest.raises(InputError, match="'plain' is none of them"):
                 await engine.redrive(run, input={"password": LONG, "plain": 8})

@@ -105,6 +105,19 @@ def of_rule(step: Step) -> Iterator[RunInput]:
         )
 
 
+def secrets_of_rules(net: Net) -> list[str]:
+    """Inputs that rules need and no log has: who redrives the session gives them again."""
+    if not net.sealed:
+        return []
+    needed = {
+        one.name: True
+        for step in net.steps.values()
+        for one in of_rule(step)
+        if one.required and one.name.startswith(net.sealed)
+    }
+    return list(needed)
+
+
 def _of_references(net: Net) -> Iterator[RunInput]:
     """What steps of a workflow definition read of the input and nobody gives by default."""
     if net.dialect != "arca":

@@ -13,6 +13,7 @@ from anabranch.kernel.redrive import Fate, Redrive, plan_redrive
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.net.problems import did_you_mean
+from anabranch.operations.definitions.inputs import secrets_of_rules
 from anabranch.operations.read.reader import Reader
 from anabranch.runtime.live_run import history
 from anabranch.runtime.values.payloads import resolve
@@ -60,6 +61,7 @@ class PreparedRedrive(msgspec.Struct, frozen=True):
     redrive: Redrive
     redriven_by: list[str]
     secrets: dict[str, str]  # the marks in its input that stand for secrets, by their names
+    sealed: list[str] = []  # the secrets that its rules need, of which its input says nothing
 
     def plan(self) -> RedrivePlan:
         return RedrivePlan(
@@ -73,22 +75,28 @@ class PreparedRedrive(msgspec.Struct, frozen=True):
             ],
             unreached=self.redrive.unreached,
             redriven_by=self.redriven_by,
-            secrets=sorted(self.secrets),
+            secrets=sorted([*self.secrets, *self.sealed]),
         )
 
     def marks(self, given: Mapping[str, Any]) -> dict[str, str]:
         """What the marks of the run stand for, in the words of who gives its secrets again. The
         marks stay: work that reads them keeps its idempotency keys."""
-        if odd := [name for name in given if name not in self.secrets]:
+        prefix = self.net.sealed
+        odd = [
+            name
+            for name in given
+            if name not in self.secrets and not (prefix and name.startswith(prefix))
+        ]
+        if odd:
             raise InputError(
                 f"run {self.run} is redriven with the input that it had, but for its secrets: "
                 f"{odd[0]!r} is none of them",
                 code="unknown_input",
             )
-        if missing := [name for name in self.secrets if name not in given]:
+        if missing := [name for name in (*self.secrets, *self.sealed) if name not in given]:
             names = ", ".join(map(repr, missing))
             raise InputError(
-                f"run {self.run} was given the secrets {names}, which are not stored: give them "
+                f"run {self.run} needs the secrets {names}, which are not stored: give them "
                 f"again (`anabranch redrive {self.run} --input {missing[0]}=…`)",
                 code="missing_input",
             )
@@ -123,7 +131,8 @@ def prepare_redrive(read: Reader, run: str, from_step: str = "") -> PreparedRedr
     before = read.redriven_by([head])[head.run]
     hidden = sorted(net.secret_inputs.intersection(state.sealed))
     secrets = {name: resolve(state.workload[name], store.payload) for name in hidden}
-    return PreparedRedrive(head.run, definition, net, state, redrive, before, secrets)
+    sealed = secrets_of_rules(net)
+    return PreparedRedrive(head.run, definition, net, state, redrive, before, secrets, sealed)
 
 
 def require_first(store: Store, run: str, new: str | None = None) -> None:

@@ -171,10 +171,15 @@ class Verbs:
                 from anabranch.operations.runs.redrive_plan import require_first
 
                 await asyncio.to_thread(require_first, self.engine.store, found.run, new)
-            marks = found.marks(input or {})
-            return await self._begin_redrive(found, new, trace=trace, marks=marks, request=request)
+            again_given = _checked_input(input)
+            marks = found.marks(again_given)
+            return await self._begin_redrive(
+                found, new, again_given, trace=trace, marks=marks, request=request
+            )
 
-    async def _begin_redrive(self, found: PreparedRedrive, new: str | None, **given: Any) -> str:
+    async def _begin_redrive(
+        self, found: PreparedRedrive, new: str | None, secrets: Mapping[str, Any], **given: Any
+    ) -> str:
         before = found.state
         await self.preflight.require_again(found.net, before)
         labels = {key: text for key, text in before.labels.items() if key != SESSION}
@@ -184,7 +189,7 @@ class Verbs:
             new,
             labels,
             **given,
-            input={**before.workload, **found.secrets},
+            input={**before.workload, **secrets, **found.secrets},
             origin=found.run,
             sealed=tuple(before.sealed),  # marks stand for secrets in them
             reuse=found.redrive.reuse,
