@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from anabranch.kernel import events as e
-from anabranch.kernel.redrive import reusable
+from anabranch.kernel.redrive import plan_redrive
 from anabranch.net.net import Net
 from seeds import part
 
@@ -88,7 +88,9 @@ def compare(seed: int) -> bool:
     if origin.status != "failed":
         return False
     heard = [f"p{event.slot}" for event in origin.of_kind(e.Delivered)]
-    redriven = finish(Run(net, origin="run", reuse=reusable(net, origin.history)), answers)
+    plan = plan_redrive(net, origin.history)
+    assert [fate.answers for fate in plan.again] == [len(heard)]
+    redriven = finish(Run(net, origin="run", reuse=plan.reuse), answers)
     ask = net.steps["ask"]
     assert ask.fan is not None
     unlimited = replace(net, steps={"ask": replace(ask, fan=replace(ask.fan, window=None))})

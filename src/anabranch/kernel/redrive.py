@@ -44,6 +44,7 @@ class Fate(msgspec.Struct, frozen=True, gc=False):
     cause: Cause | None = None  # why it runs again
     kept: int = 0  # of a loop that runs again: items that are not done again,
     left: int = -1  # and those that are; -1 where it is not known
+    answers: int = 0  # of a fan-out that runs again: those that are taken over
 
 
 class Redrive(msgspec.Struct, gc=False):
@@ -306,9 +307,10 @@ class _Survey:
                 self._keep_settled(token)
             self._note(token, event, None)
         else:
-            for key, answer in slots if not self._rejected(token) else ():
+            kept = [] if self._rejected(token) else slots
+            for key, answer in kept:
                 self._keep(key, answer)
-            self._note(token, event, cause)
+            self._note(token, event, cause, len(kept))
         self._written.pop(token.loop, None)
 
     def _keep(self, key: str, answer: Answer) -> None:
@@ -325,11 +327,13 @@ class _Survey:
             key = reuse_key(self._state, token, label=SETTLED)
             self._keep(key, settled_as(self._state, token))
 
-    def _note(self, token: Token, event: e.TokenFinished, cause: Cause | None) -> None:
+    def _note(
+        self, token: Token, event: e.TokenFinished, cause: Cause | None, answers: int = 0
+    ) -> None:
         if event.end == "killed" and cause is None:
             return
         if cause is not None:
-            self._again.append(Fate(token.step, token.id, cause))
+            self._again.append(Fate(token.step, token.id, cause, answers=answers))
         elif token.answer is not None:
             self._reused.append(Fate(token.step, token.id))
 

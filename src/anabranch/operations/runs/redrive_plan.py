@@ -32,6 +32,7 @@ class RunAgain(msgspec.Struct, frozen=True, kw_only=True):
     why: str  # the same as a sentence
     items_kept: int | None = None  # of a loop whose other items are kept
     items_left: int | None = None
+    answers_kept: int | None = None  # of a fan-out: whoever gave them is not asked again
 
 
 class Reused(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +163,7 @@ def _again(fates: Iterable[Fate]) -> Iterable[RunAgain]:
     """One for each step and cause; every loop stands for itself."""
     found: dict[tuple[Any, ...], list[Fate]] = {}
     for fate in fates:
-        alone = fate.token if fate.kept else 0
+        alone = fate.token if fate.kept or fate.answers else 0
         found.setdefault((fate.step, fate.cause, alone), []).append(fate)
     for (step, cause, _), runs in found.items():
         one = runs[0]
@@ -174,4 +175,5 @@ def _again(fates: Iterable[Fate]) -> Iterable[RunAgain]:
             why=cause.text,
             items_kept=one.kept or None,
             items_left=one.left if one.kept and one.left >= 0 else None,
+            answers_kept=one.answers or None,
         )

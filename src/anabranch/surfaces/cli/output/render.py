@@ -346,6 +346,8 @@ def _times(step: str, runs: int) -> str:
 
 
 def _why(again: RunAgain) -> str:
+    if again.answers_kept is not None:
+        return f"{again.why} ({counted(again.answers_kept, 'answer')} kept)"
     if again.items_kept is None:
         return again.why
     left = "" if again.items_left is None else f", {again.items_left:,} again"
