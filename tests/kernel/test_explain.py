@@ -32,6 +32,10 @@ def named(*names: str) -> tuple[Mover, ...]:
     return tuple(Mover("", name) for name in names)
 
 
+#: Before another try.
+TRIED = (*named("time"), Mover("retry", "run", ("a",)))
+
+
 def only(run: Run) -> Unfinished:
     (waiting,) = explained(run)
     return waiting
@@ -100,7 +104,7 @@ def test_a_failed_attempt_waits_for_its_next_try() -> None:
     run = Run(net(step("a", work=retrying(2, 700))))
     run.fails("a")
     assert only(run) == Unfinished(
-        "job", "1.0", "a", "its next try (attempt 2)", START, START + 700, named("time")
+        "job", "1.0", "a", "its next try (attempt 2)", START, START + 700, TRIED
     )
 
 
@@ -111,7 +115,7 @@ def test_work_that_was_put_off_says_why_and_until_when() -> None:
         told = only(run)
         run.tick(run.at + 700)
     words = "its next try (attempt 3), put off 2 times: the node is away"
-    assert (told.waits_for, told.until, told.movers) == (words, run.at, named("time"))
+    assert (told.waits_for, told.until, told.movers) == (words, run.at, TRIED)
 
 
 def test_a_cancelled_run_waits_for_its_workers_to_stop() -> None:

@@ -44,9 +44,9 @@ class SlotState(msgspec.Struct, frozen=True, omit_defaults=True):
 class Mover(msgspec.Struct, frozen=True):
     """Who or what can move it: a party or a thing by its name, or a verb of the operator."""
 
-    verb: Literal["", "resume", "patch", "decide", "wake", "worker", "signal"]
+    verb: Literal["", "resume", "patch", "decide", "wake", "retry", "worker", "signal"]
     target: str  # without a verb the name; else the run, or the pool that a worker serves
-    #: decide: the gate and the answer to it; wake: the token; signal: its name
+    #: decide: the gate and the answer to it; wake: the token; retry: the step; signal: its name
     arguments: tuple[str, ...] = ()
 
 
@@ -187,7 +187,8 @@ def _first_token(net: Net, state: State) -> Unfinished | None:
                 continue
             if phase == "joining":
                 return _gathering(net, state, token)
-            return _waiting(token, "its wake time", token.wake, ())
+            what = "its next try" if token.round else "its wake time"
+            return _waiting(token, what, token.wake, ())
     return None
 
 
@@ -252,6 +253,9 @@ def _tokens(net: Net, state: State) -> Iterator[Unfinished]:
                 most = net.policy.parallel_max
                 movers = _named("the others' end")
                 yield _waiting(token, f"room: {most} steps at once", None, movers)
+            case "sleeping" if token.round:  # the whole step is tried again
+                retry = Mover("retry", state.run, (token.step,))
+                yield _waiting(token, "its next try", token.wake, (*_named("time"), retry))
             case "sleeping":
                 wake = Mover("wake", state.run, (str(token.id),))
                 yield _waiting(token, "its wake time", token.wake, (*_named("time"), wake))
@@ -432,7 +436,7 @@ def _job_words(net: Net, state: State, job: Job) -> tuple[str, int, tuple[Mover,
             return f"an answer from outside ({job.ticket or 'parked'})", job.until, movers
         case "backoff":
             what = f"its next try (attempt {job.attempt + 1}){_put_off(job)}"
-            return what, job.due, _named("time")
+            return what, job.due, (*_named("time"), Mover("retry", state.run, (job.step,)))
         case "cancelling":
             movers = _named(job.worker or "the engine")
             return f"its worker to stop: {job.reason}", job.lease, movers

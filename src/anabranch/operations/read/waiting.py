@@ -120,6 +120,8 @@ def in_words(mover: Mover) -> str:
             return " ".join(["anabranch decide", mover.target, gate, *options])
         case "signal":
             return f"anabranch signal {mover.target} {mover.arguments[0]} JSON"
+        case "retry":
+            return f"anabranch retry {mover.target} {mover.arguments[0]}"
         case "resume":
             return f"anabranch resume {mover.target}"
 
