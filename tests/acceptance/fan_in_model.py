@@ -20,7 +20,6 @@ from typing import Any
 from .fan_in_parts import (
     Request,
     StepRun,
-    accepted_delay,
     answers_needed,
     counted,
     delay_of,
@@ -125,8 +124,7 @@ class Model:
     def time_of_the_run_is_up(self) -> None:
         for step in self.steps.values():
             if step.open and self.candidates(step):
-                self.round_over(step)
-                self.send()
+                self.round_over(step)  # whatever follows from it is not begun any more
         if self.alive():
             self.wind_down("deadline_exceeded")
         else:
@@ -437,8 +435,10 @@ class Model:
             word = rule.get("on_not_fulfilled", "pause")
         elif verdict is None:
             word = rule.get("on_error", "fail")
-        number = step.round + 1
-        delay = delay_of(step, number) if step.fans_out else accepted_delay(step, number)
+        if step.fans_out:
+            delay = delay_of(step, step.round + 1)
+        else:
+            delay = failure_delay(step, step.failures + 1)
         if word == "continue":
             self.finish(step, "completed")
         elif word == "pause":
@@ -448,4 +448,6 @@ class Model:
             self.failed(step)
         else:
             step.executed = False
+            step.failed_before += step.failures + 1
+            step.late_before += step.timeouts
             self.again(step, delay)

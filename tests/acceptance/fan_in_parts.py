@@ -51,6 +51,8 @@ class StepRun:
     tries: int = 0  # requests made before this round
     failures: int = 0
     timeouts: int = 0
+    failed_before: int = 0  # tries of an ordinary step in earlier rounds: failed, or not accepted,
+    late_before: int = 0  # and too late
     output: Any = None
     executed: bool = False
     fulfilled: bool | None = None
@@ -174,14 +176,15 @@ def accepted_delay(step: StepRun, number: int) -> int | None:
 
 
 def failure_delay(step: StepRun, failures: int) -> int | None:
-    """`timing.retry` alone is one budget for what failed and for what took too long."""
-    one_budget = "max_retries" not in step.spec
-    return accepted_delay(step, failures + (step.timeouts if one_budget else 0))
+    """`timing.retry` alone is one budget for what failed, also where it was done and not accepted,
+    and for what took too long."""
+    late = 0 if "max_retries" in step.spec else step.timeouts + step.late_before
+    return accepted_delay(step, failures + step.failed_before + late)
 
 
 def timeout_delay(step: StepRun) -> int | None:
-    one_budget = "max_retries" not in step.spec
-    return delay_of(step, step.timeouts + (step.failures if one_budget else 0))
+    failed = 0 if "max_retries" in step.spec else step.failures + step.failed_before
+    return delay_of(step, step.timeouts + step.late_before + failed)
 
 
 def verdict_of(step: StepRun, rule: dict[str, Any]) -> bool | None:

@@ -145,7 +145,6 @@ def test_the_job_of_a_killed_server_is_reported_to_the_next_owner_and_counts_onc
     assert worker.wait(HANG_SECONDS) == 0
     last = json.loads(cluster.log("w").splitlines()[-1])
     assert (last["done"], last["failed"], last["void"]) == (3, 0, 0)
-    assert set(last["servers"]) >= {at_b, at_a, at_c}
 
 
 def test_the_job_of_a_server_that_stops_in_order_goes_on_at_its_worker(cluster: Cluster) -> None:
