@@ -18,7 +18,7 @@ from anabranch.kernel.redrive import reusable
 from anabranch.kernel.state import Job, State, decode_state, encode_state
 from anabranch.kernel.step import step
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport, add_range, in_order
-from anabranch.kernel.values import Answer, succeeded
+from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.net import Arc, Branch, Loop, Net, Step, Work
 from seeds import seeds
 
@@ -39,7 +39,7 @@ def looping(loop: Loop, **step_fields: Any) -> Net:
 
 class Worker:
     """Carries out shards of a loop over whole numbers, in any order, losing some, and all that have
-    a deadly item in them."""
+    a deadly item in them. Where items fail, reading ahead may fail, too."""
 
     def __init__(
         self,
@@ -98,8 +98,10 @@ class Worker:
         tracker = self.state.loops.get(f"l{job.token}")
         if tracker is None:
             return succeeded(1)
+        if job.id.endswith(".cut") and self.dice.random() < self.fail:
+            return failed("collection", "nobody is there", retryable=False)
         if job.id.endswith(".cut"):
-            return self._cut(tracker.next_index, tracker.source["n"])
+            return self._cut(tracker.cursor or 0, tracker.source["n"])
         return self._shard(tracker.in_flight[job.id])
 
     @staticmethod

@@ -424,6 +424,7 @@ class LoopCut(_Event, frozen=True, tag="loop.cut"):
     end: bool = False
     size: int = -1
     source: Any = None  # the collection as the reader recognised it, at the first time
+    failed: bool = False  # it found nothing, and nobody knows what there is behind the last cut
 
 
 class ShardScheduled(_Event, frozen=True, tag="loop.shard_scheduled"):

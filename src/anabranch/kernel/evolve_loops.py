@@ -89,6 +89,8 @@ def _carry(tracker: Tracker, carried: Mapping[str, Any]) -> None:
 def loop_cut(state: State, event: e.LoopCut, at: int) -> None:
     tracker = state.loops[event.loop]
     tracker.cutting = False
+    if event.failed:  # a redrive goes on from where it was
+        return
     tracker.ready.extend(event.shards)
     tracker.cursor = event.cursor
     tracker.next_index += sum(shard.count for shard in event.shards)

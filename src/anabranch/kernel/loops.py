@@ -275,7 +275,7 @@ def _take_cut(turn: Turn, tracker: Tracker, job: Job, fault: Fault | None) -> No
     shards = _found_shards(tracker, found)
     if found is None or shards is None:
         why = fault.message if fault is not None else "what its reader found does not fit"
-        turn.emit(e.LoopCut(tracker.id, (), None, True))
+        turn.emit(e.LoopCut(tracker.id, (), failed=True))
         turn.emit(e.LoopStopped(tracker.id, f"the collection cannot be read: {why}"))
         return
     turn.emit(
