@@ -40,6 +40,8 @@ class RandomRedrive:
     on_failure: str = "fail"
     waits: set[str] = field(default_factory=set)  # steps that wait for the context
     size: int = field(init=False)
+    entry: str = ""  # where it is started, if not at its first step
+    wanted: str = ""  # the step from which somebody wants it to be redriven, if it ran
 
     def __post_init__(self) -> None:
         self.dice = Random(f"redrive {self.seed}")
@@ -51,6 +53,11 @@ class RandomRedrive:
             self.depends[name].update(self.writes, self.items_write)
         self._break()
         self.on_failure = self.dice.choice(("fail", "handled", "partial"))
+        start = Random(f"start {self.seed}")
+        if start.random() < 0.2:
+            self.entry = start.choice(list(self.steps))
+        if start.random() < 0.2:
+            self.wanted = start.choice(list(self.steps))
 
     @property
     def text(self) -> str:

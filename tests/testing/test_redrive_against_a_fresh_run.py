@@ -36,14 +36,18 @@ class Ended:
     history: list[tuple[int, e.Event]]
 
 
-def perform(made: RandomRedrive, origin: Ended | None = None, *, mended: bool) -> Ended:
+def perform(
+    made: RandomRedrive, origin: Ended | None = None, *, mended: bool, from_step: str = ""
+) -> Ended:
     net = compiled(made.text)
     did: list[str] = []
     answers = Script(net, prepared(net, made.script(did, mended=mended)))
     decisions = Script(net, {name: ok() for name in made.decisions}, "decisions")
     theatre = Theatre(net, Scripts(answers, decisions))
-    reuse = {} if origin is None else plan_redrive(net, origin.history).reuse
-    start = s.Start(run=RUN, origin=None if origin is None else "origin", reuse=reuse)
+    start = s.Start(run=RUN, step=made.entry or None)
+    if origin is not None:
+        plan = plan_redrive(net, origin.history, from_step)
+        start = s.Start(run=RUN, origin="origin", **plan.given)
     theatre.begin(start)
     state = theatre.perform(100_000).state
     happened = history(theatre.store.read(RUN))
@@ -62,23 +66,27 @@ def compare(seed: int) -> tuple[int, int]:
     made = RandomRedrive(seed)
     origin = perform(made, mended=False)
     fresh = perform(made, mended=True)
-    redriven = perform(made, origin, mended=True)
+    before = {name.partition("/")[0] for name in (*origin.did, *origin.asked)}
+    wanted = made.wanted if made.wanted in before else ""
+    redriven = perform(made, origin, mended=True, from_step=wanted)
     assert redriven.state.status == fresh.state.status
     assert redriven.state.results == fresh.state.results
     assert redriven.state.ctx == fresh.state.ctx
     failed = {name.partition("/")[0] for name in origin.did if name in made.broken}
-    failed |= origin.turned_away
-    before = {name.partition("/")[0] for name in (*origin.did, *origin.asked)}
+    failed |= origin.turned_away | ({wanted} if wanted else set())
     allowed = made.below(failed) | (set(made.steps) - before)
     for name in redriven.did:
         step = name.partition("/")[0]
         items_of_its_own = step in failed and name not in made.broken and step in made.loops
         upstream = made.below(failed - {step}) if step not in made.depends[step] else allowed
         assert step in allowed, f"{name} does not depend on what failed: {failed}"
-        if items_of_its_own and step not in upstream:
+        if items_of_its_own and step not in upstream and step != wanted:
             assert name not in origin.did, f"{name} had succeeded, and nothing before it failed"
     for step in redriven.asked:
         assert step in allowed, f"{step} was approved, and does not depend on what failed"
+    for ended in (fresh.did, fresh.asked):
+        own = {name for name in ended if wanted and name.partition("/")[0] == wanted}
+        assert own <= {*redriven.did, *redriven.asked}, f"all of {wanted} was wanted again"
     return len(redriven.did), len(fresh.did)
 
 

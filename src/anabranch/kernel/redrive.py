@@ -56,6 +56,17 @@ class Redrive(msgspec.Struct, gc=False):
     unreached: list[str]  # steps that may run now and did not in the origin
     first_run: str  # with which the line of redrives begins
     known_keys: dict[str, list[str]]  # see `kernel.idempotency`
+    entry: str = ""  # the step at which the origin began, where that is not the entry of the net
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the start of the redriven run is given of it."""
+        return {
+            "reuse": self.reuse,
+            "first_run": self.first_run,
+            "known_keys": self.known_keys,
+            "step": self.entry or None,
+        }
 
     @property
     def idle(self) -> bool:
@@ -64,8 +75,9 @@ class Redrive(msgspec.Struct, gc=False):
 
 
 def plan_redrive(net: Net, history: History, from_step: str = "") -> Redrive:
-    """With `from_step` the runs of that step are done again as well, however they ended."""
-    roots = _asked(history, from_step) | _roots(history)
+    """With `from_step` the runs of that step are done again as well, the whole of them, however
+    they ended."""
+    roots = _roots(history) | _asked(history, from_step)
     if roots:  # otherwise there is nothing to redrive
         roots = _that_name_their_run(net, history) | roots
     survey = _Survey(net, roots)
@@ -165,6 +177,7 @@ class _Survey:
         self._final: Fate | None = None
         self._keyed: set[str] = set()  # jobs and loops whose keys are noted
         self._known_keys: dict[str, list[str]] = {}
+        self._entry = ""
 
     def see(self, at: int, event: e.Event) -> None:
         state = self._state
@@ -186,8 +199,11 @@ class _Survey:
         if isinstance(event, e.RunStarted):
             mark_with(state, self._marks)
             self._known_keys = {given: list(keys) for given, keys in event.known_keys.items()}
-        elif isinstance(event, e.TokenCreated) and event.token in self._roots:
-            self._marks.redone[event.token] = self._roots[event.token]
+        elif isinstance(event, e.TokenCreated):
+            if event.via == "entry" and event.step != self._net.entry:
+                self._entry = event.step
+            if event.token in self._roots:
+                self._marks.redone[event.token] = self._roots[event.token]
 
     def redrive(self) -> Redrive:
         ran = self._state.steps
@@ -203,6 +219,7 @@ class _Survey:
             unreached,
             self._state.first_run or self._state.run,
             self._known_keys,
+            self._entry,
         )
 
     # -- under which keys ------------------------------------------------------------------
@@ -307,7 +324,8 @@ class _Survey:
                 self._keep_settled(token)
             self._note(token, event, None)
         else:
-            kept = [] if self._rejected(token) else slots
+            asked = cause is not None and cause.how == "asked"
+            kept = [] if asked or self._rejected(token) else slots
             for key, answer in kept:
                 self._keep(key, answer)
             self._note(token, event, cause, len(kept))
@@ -382,6 +400,9 @@ class _Survey:
     def _take_loop(self, token: Token, event: e.TokenFinished, cause: Cause | None) -> None:
         tracker = self._state.loops[token.loop]
         left = self._failed.get(tracker.id, [])
+        if cause is not None and cause.how == "asked":
+            self._note(token, event, cause)  # all of it is wanted again
+            return
         complete = tracker.status == "complete" and cause is None
         if not complete and self._access.steps[token.step].feeds_itself:
             # What later items came to may rest on those that are done again.

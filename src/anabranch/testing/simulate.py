@@ -123,14 +123,7 @@ class _Plan(msgspec.Struct, frozen=True):
         plan = plan_redrive(net, history(world.store.read(RUN)))
         again = self._world(net, dice)
         _copy_payloads(plan.reuse, world.store, again.store)
-        start = s.Start(
-            run=RUN,
-            input=self.given,
-            origin="origin",
-            reuse=plan.reuse,
-            first_run=plan.first_run,
-            known_keys=plan.known_keys,
-        )
+        start = s.Start(run=RUN, input=self.given, origin="origin", **plan.given)
         self._through(again, start, seed)
         _add(sums, again)
 

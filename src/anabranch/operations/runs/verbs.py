@@ -192,9 +192,7 @@ class Verbs:
             input={**before.workload, **secrets, **found.secrets},
             origin=found.run,
             sealed=tuple(before.sealed),  # marks stand for secrets in them
-            reuse=found.redrive.reuse,
-            first_run=found.redrive.first_run,
-            known_keys=found.redrive.known_keys,
+            **found.redrive.given,
             priority=before.priority,
             started_with=await self.preflight.started_with(found.net, before.workload),
         )

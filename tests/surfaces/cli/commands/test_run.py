@@ -398,6 +398,19 @@ def test_redrive_starts_a_linked_run(here: Here) -> None:
     assert "`anabranch run` starts its definition again" in refused.err
 
 
+def test_a_redrive_begins_where_the_run_began(here: Here) -> None:
+    steps = """
+  - {step: charge, tool: {kind: shell, command: echo charge >> did}, next: {arcs: [{step: ship}]}}
+  - {step: ship, tool: {kind: shell, command: echo ship >> did}, next: {arcs: [{step: tell}]}}
+  - {step: tell, tool: {kind: shell, command: echo tell >> did && test -e there}}
+"""
+    here.write("order.yaml", playbook(steps))
+    here.run("run", "order.yaml", "--start", "ship")
+    here.write("there", "")
+    assert here.ok("redrive", "last", "--json").json["status"] == "completed"
+    assert (here.folder / "did").read_text().split() == ["ship", "tell", "tell"]
+
+
 def test_a_run_that_was_redriven_says_so_and_is_redriven_again_only_on_demand(here: Here) -> None:
     here.write("bad.yaml", playbook("  - {step: bad, tool: {kind: shell, command: exit 1}}\n"))
     assert here.run("run", "bad.yaml", "--run-id", "first").code == 1
