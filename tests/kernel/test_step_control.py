@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from anabranch.errors import LawBroken
+from anabranch.expressions.port import Constant
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.laws import Witness
-from anabranch.kernel.redrive import plan_redrive, reusable
+from anabranch.kernel.redrive import plan_redrive
 from anabranch.kernel.values import Answer, aborted
-from anabranch.net.net import Arc, Branch, Decision, GatherRule, Join, Net, Retry, Slot, Work
+from anabranch.net.net import (
+    Arc,
+    Branch,
+    Decision,
+    Fan,
+    GatherRule,
+    Join,
+    Loop,
+    Net,
+    Retry,
+    Slot,
+    Work,
+)
 
 from .driver import Run, kinds
 from .nets import Fn, arcs, exclusive, fan_net, inclusive, net, router, step
@@ -249,15 +264,28 @@ def test_a_redrive_from_a_step_runs_it_and_what_follows_and_reuses_what_was_befo
     assert (again.statuses("a"), again.statuses("b")) == (["done"], ["ready"])
 
 
-def test_a_skip_with_a_result_is_reused_and_one_without_is_done_again() -> None:
-    made = net(step("a", "b"), step("b", "c"), step("c"))
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"loop": Loop(Constant([1, 2, 3]), shard_size=1)},
+        {"loop": Loop(Constant([1, 2, 3]), mode="fanout", shard_size=1)},
+        {"fan": Fan(Constant(["x", "y"]), GatherRule("any"))},
+    ],
+    ids=["plain", "loop", "fan-out loop", "participants"],
+)
+def test_a_skip_with_a_result_is_reused_and_one_without_is_done_again(more: Any) -> None:
+    made = net(step("a", "b", **more), step("b", "c"), step("c"))
     run = Run(made)
     run.send(s.Skip("a", answered=True, result=1))
     run.send(s.Skip("b"))
     run.done("c")
     plan = plan_redrive(made, run.history)
     assert [fate.step for fate in plan.again][:1] == ["b"]
-    assert len(reusable(made, run.history)) == 1
+    assert [fate.step for fate in plan.reused] == ["a"]
+    again = Run(made, reuse=plan.reuse, origin="run")
+    assert (again.state.results["a"], again.statuses("a")) == (1, ["done"])
+    assert [job.step for job in again.state.jobs.values()] == ["b"]
 
 
 # -- what a run says of itself -----------------------------------------------------------------

@@ -118,6 +118,8 @@ def _roots(history: History) -> dict[int, Cause]:
                     found[event.token] = Cause("failed")
             case e.LoopSettled() if event.status != "complete":
                 found[int(event.loop[1:])] = Cause("items")
+            case e.TokenSkipped() if event.answered:
+                found.pop(event.token, None)  # somebody gave what it comes to
             case e.TokenFinished():
                 open_ones.discard(event.token)
                 if event.ending != "done" or event.fault is not None:
@@ -178,6 +180,7 @@ class _Survey:
         self._keyed: set[str] = set()  # jobs and loops whose keys are noted
         self._known_keys: dict[str, list[str]] = {}
         self._entry = ""
+        self._answered: set[int] = set()  # tokens whose result somebody gave
 
     def see(self, at: int, event: e.Event) -> None:
         state = self._state
@@ -189,6 +192,8 @@ class _Survey:
             self._take(state.tokens[event.token], event)
         elif isinstance(event, e.TokenAdmitted) and event.by not in LET_IN_BY_ITSELF:
             self._by_hand[event.token] = event.by
+        elif isinstance(event, e.TokenSkipped) and event.answered:
+            self._answered.add(event.token)
         elif isinstance(event, e.Delivered):
             self._note_slot(event)
         elif isinstance(event, e.JobReported) and event.answer.redacted:
@@ -316,7 +321,7 @@ class _Survey:
             let_in = Answer(status="ok", result=by_hand)
             self._keep(reuse_key(self._state, token, label=ADMITTED), let_in)
         cause = marks.redone.get(token.id)
-        if token.loop:
+        if token.loop and token.id not in self._answered:
             self._take_loop(token, event, cause)
         elif cause is None and event.ending == "done" and event.end != "killed":
             if token.answer is not None and token.answer.status == "ok":

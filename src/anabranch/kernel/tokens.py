@@ -114,7 +114,9 @@ def _admit(turn: Turn, token: Token, step: Step) -> bool:
 def _make_ready(turn: Turn, token: Token, step: Step) -> None:
     """Answers that are taken over come in the order in which they came in the origin: who was first
     there is first at a join here."""
-    key = find_reusable(turn, token, label=LOOP if step.loop is not None else "")
+    key = find_reusable(turn, token)
+    if not key and step.loop is not None:
+        key = find_reusable(turn, token, label=LOOP)
     if not key:
         _begin(turn, token, step)
         return
@@ -141,10 +143,10 @@ def _begin(turn: Turn, token: Token, step: Step) -> None:
         return
     if step.timeout_ms is not None or step.fan is not None:
         _start_the_clock(turn, token, step)
-    if step.loop is not None:
+    if (step.fan is not None or step.loop is not None) and reuse_answer(turn, token):
+        pass  # whoever was asked is not asked again; of a loop it is a result that somebody gave
+    elif step.loop is not None:
         open_loop(turn, token, step.loop)
-    elif step.fan is not None and reuse_answer(turn, token):
-        pass  # whoever was asked is not asked again
     elif step.fan is not None:
         open_fan(turn, token, step.fan)
     elif step.work is not None:
