@@ -26,7 +26,7 @@ NO_ARGS: Mapping[str, Any] = EMPTY
 def names_of_run(state: State) -> dict[str, Any]:
     """What everything in a run can see. Values are not copied, and expressions and work meet plain
     dicts only: `EMPTY` stays in the state."""
-    return {
+    names = {
         "run": state.run,
         "workload": state.workload or {},
         "ctx": state.ctx or {},
@@ -34,6 +34,9 @@ def names_of_run(state: State) -> dict[str, Any]:
         "labels": state.labels or {},
         "answered_by": state.answered_by or {},
     }
+    if state.first_run:  # with which the line of redrives begins
+        names["first_run"] = state.first_run
+    return names
 
 
 def names_for(state: State, token: Token, values: ValueAccess = INLINE) -> dict[str, Any]:

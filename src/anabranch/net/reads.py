@@ -20,8 +20,8 @@ from anabranch.net.reach import Held, reachability
 #: name may be a key of the one or a step of the other.
 CONTEXT_NAMES = frozenset({"ctx", "vars"})
 RESULT_NAMES = frozenset({"steps", "results"})
-#: Under these it shows which run this is.
-RUN_NAMES = frozenset({"run", "run_id", "execution_id", "execution_number", "job"})
+#: Under these it shows which run this is; the number of a run is that of its redrives, too.
+RUN_NAMES = frozenset({"run", "run_id", "job"})
 KEYCHAIN = "keychain"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import anabranch
@@ -38,3 +39,52 @@ def test_the_number_in_a_table_is_the_one_that_is_shown(tmp_path: Path) -> None:
         )
     finally:
         connection.close()
+
+
+SUMMED = """
+metadata: {name: summed}
+workload: {file: "", broken: ""}
+workflow:
+  - step: write
+    loop: {in: [1, 2, 3], iterator: n}
+    spec: {loop_mode: fanout, fanout: {fail_fast: false}}
+    tool:
+      - name: check
+        kind: python
+        args: {n: "{{ iter.n }}", broken: "{{ workload.broken }}"}
+        code: |
+          from pathlib import Path
+          assert n != 2 or Path(broken).exists()
+          result = [context["execution_id"], context["run_id"]]
+      - name: keep
+        kind: sqlite
+        database: "{{ workload.file }}"
+        command: "insert into t values (?, ?, ?)"
+        params: ["{{ execution_id }}", "{{ check[0] }}", "{{ iter.n }}"]
+    next: {arcs: [{step: read, when: "{{ execution_id > 0 }}"}]}
+  - step: read
+    tool:
+      kind: sqlite
+      database: "{{ workload.file }}"
+      command: "select n from t where run = ? and code = run order by n"
+      params: ["{{ execution_id }}"]
+"""
+
+
+def test_a_redrive_finds_the_rows_of_what_it_takes_over(tmp_path: Path) -> None:
+    file, broken = tmp_path / "rows.db", tmp_path / "mended"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("create table t (run bigint, code bigint, n)")
+
+    async def scenario() -> None:
+        async with anabranch.Engine(tmp_path / "runs.db") as engine:
+            first = await engine.start(SUMMED, {"file": str(file), "broken": str(broken)})
+            assert (await engine.wait(first)).status == "failed"
+            broken.touch()
+            again = await engine.redrive(first)
+            result = await engine.wait(again)
+            assert result.steps["read"]["result"]["rows"] == [{"n": 1}, {"n": 2}, {"n": 3}]
+            shown = [engine.read.show(run)["execution_number"] for run in (first, again)]
+            assert shown[0] == shown[1]
+
+    asyncio.run(scenario())

@@ -92,7 +92,8 @@ class _Steps(Mapping[str, Any]):
 
 
 def _execution_id(given: Given) -> int | None:
-    run = given.get("run")
+    """The redrives of a run find what it wrote under this number."""
+    run = given.get("first_run") or given.get("run")
     return None if run is None else run_number(run)
 
 
@@ -334,7 +335,7 @@ FALLBACKS: Mapping[str, Callable[[Given], Any]] = {
     RESPONSE: _response,
     ERROR: _error,
     PAYLOAD: lambda given: Layered(given.get("args", EMPTY), given.get("workload", EMPTY)),
-    NUMBER: lambda given: run_number(given["run"]),
+    NUMBER: _execution_id,
     RUN: lambda given: given["run"],
 }
 

@@ -207,7 +207,7 @@ class Reader:
         state, net = self.state_of(head), self.net(head)
         return {
             **self._summary(net, state),
-            **_number(net, head.run),
+            **_number(net, state),
             "input": public(self.whole(state.workload), net.private),
             "context": public(self.whole(state.ctx), net.private),
             "labels": dict(head.labels),
@@ -420,12 +420,12 @@ def draw(
     return forms[form](net, statuses=statuses or {}, counts=counts or {})
 
 
-def _number(net: Net, run: str) -> dict[str, str]:
+def _number(net: Net, state: State) -> dict[str, str]:
     """What a run is in the queries of its playbook; as text, for readers of JSON with small
     numbers."""
     if net.dialect != "noetl":
         return {}
-    return {"execution_number": str(run_number(run))}
+    return {"execution_number": str(run_number(state.first_run or state.run))}
 
 
 def head_fields(head: Head) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from anabranch.ids import run_number
 
 #: Names of the kernel that have another form here, or mean nothing to code.
 _OWN = frozenset(
-    {"workload", "ctx", "args", "results", "local", "run", "payload", "answered_by", "event"}
+    {"workload", "ctx", "args", "results", "local", "run", "first_run", "payload", "answered_by"}
+    | {"event"}
 )
 _EMPTY: Mapping[str, Any] = {}
 
@@ -42,7 +43,7 @@ def _reserved(
     found: dict[str, Any] = {}
     run = names.get("run")
     if run is not None:
-        number = run_number(run)
+        number = run_number(names.get("first_run") or run)
         found |= {"execution_id": number, "execution_number": number, "run": run, "run_id": run}
         found["job"] = {"uuid": run, "id": run, "execution_id": number}
     if "task" in local:
