@@ -41,6 +41,7 @@ PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.g
 PAGE_OF = {
     "playbook": "document",
     "metadata": "document",
+    "input": "document",
     "concurrency": "document",
     "workbook": "document",
     "step": "step",
