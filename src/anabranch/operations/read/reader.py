@@ -32,7 +32,12 @@ from anabranch.operations.read.waiting import (
     with_processes,
     worded,
 )
-from anabranch.operations.runs.children import begun_children, through_children
+from anabranch.operations.runs.children import (
+    Relative,
+    begun_children,
+    through_children,
+    unfinished_family,
+)
 from anabranch.operations.schedules.labels import begun_by
 from anabranch.runtime.child_runs import is_child_of, may_be_begun_by_task, may_be_child
 from anabranch.runtime.live_run import history, load_state
@@ -299,6 +304,10 @@ class Reader:
         """The runs that it has begun without waiting for them, and that have not ended well."""
         found = begun_children(self._store, self.state_of, run)
         return [msgspec.to_builtins(one) for one in found]
+
+    def unfinished_family(self, run: str) -> list[Relative]:
+        """The unfinished runs that it waits for or has begun, and theirs."""
+        return list(unfinished_family(self._store, self.state_of, run))
 
     def _child(self, state: State, job: Job) -> tuple[Net, State] | None:
         head = self._store.head(job.ticket) if may_be_child(job.ticket, state.run) else None

@@ -1,9 +1,9 @@
-"""The children of a run: what it waits for by way of them, as deep as it goes, and those that it
-has begun and does not wait for."""
+"""The children of a run: what it waits for by way of them, as deep as it goes, those that it has
+begun and does not wait for, and all of them that have not ended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from anabranch.store.ports import Head, HeadFilter, Store
 CHILDREN_SHOWN = 50
 DEPTH_MAX = 1_000  # of children of children
 LOOKED_AT_INSIDE = 3  # children of each child
+PAGE = 1_000
 #: Finds the child run that a job is parked for; None where it is none, or has ended.
 FindChild = Callable[[State, Job], tuple[Net, State] | None]
 
@@ -68,10 +69,11 @@ def begun_children(store: Store, load: Callable[[Head], State], run: str) -> lis
         *store.heads(HeadFilter(run_prefix=f"{run}-", statuses=_OPEN, limit=CHILDREN_SHOWN)),
         *store.heads(HeadFilter(run_prefix=f"{run}-", statuses=_WRONG, limit=CHILDREN_SHOWN)),
     ]
+    lineage = _Lineage(store, load, run)
     return [
         ChildRun(head.run, head.name, head.status, head.reason, head.finished)
         for head in heads
-        if head.parent is None and _leads_to(store, load, head, run)
+        if head.parent is None and lineage.awaited(head) is not None
     ]
 
 
@@ -79,13 +81,55 @@ _OPEN = ("running", "queued", "waiting", "paused")
 _WRONG = ("failed", "partial", "cancelled", "deadline_exceeded", "step_timeout")
 
 
-def _leads_to(store: Store, load: Callable[[Head], State], head: Head | None, run: str) -> bool:
-    for _ in range(DEPTH_MAX):
-        if head is None:
-            return False
-        state = load(head)
-        by = state.begun_by or (state.parent or "").partition("/")[0]
-        if by == run:
-            return True
-        head = store.head(by) if by else None
-    return False
+class _Lineage:
+    """Which runs a run has begun, by itself or by way of those that it has begun."""
+
+    def __init__(self, store: Store, load: Callable[[Head], State], run: str) -> None:
+        self._store = store
+        self._load = load
+        self._known: dict[str, bool | None] = {run: True, "": None}
+
+    def awaited(self, head: Head) -> bool | None:
+        """Whether the run waits for this one; None where it has not begun it."""
+        path: list[tuple[str, bool]] = []
+        at: Head | None = head
+        by = head.run
+        while by not in self._known and at is not None and len(path) < DEPTH_MAX:
+            by, waits = self._begun_by(at)
+            path.append((at.run, waits and not at.finished))
+            at = self._store.head(by) if by not in self._known else None
+        found = self._known.get(by)
+        for each, waits in reversed(path):
+            found = None if found is None else found and waits
+            self._known[each] = found
+        return found
+
+    def _begun_by(self, head: Head) -> tuple[str, bool]:
+        """By which run, and whether that waits for it."""
+        if head.parent is not None:
+            return head.parent.partition("/")[0], True
+        return self._load(head).begun_by, False
+
+
+# -- all that have not ended -------------------------------------------------------------------
+
+
+class Relative(msgspec.Struct, frozen=True):
+    """An unfinished run that a run has begun, by itself or by way of others."""
+
+    head: Head
+    awaited: bool  # the run cannot end before it has
+
+
+def unfinished_family(store: Store, load: Callable[[Head], State], run: str) -> Iterator[Relative]:
+    """Children, and theirs, as deep as it goes, the newest first. Without them a run that waits
+    for one of them does not move."""
+    lineage = _Lineage(store, load, run)
+    wanted = HeadFilter(run_prefix=f"{run}-", statuses=_OPEN, limit=PAGE)
+    while page := store.heads(wanted):
+        for head in page:
+            awaited = lineage.awaited(head)
+            if awaited is not None:
+                yield Relative(head, awaited)
+        last = page[-1]
+        wanted = replace(wanted, before=(last.created_at, last.run))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support import HEAD, Here
+from ..support import HEAD, Here, beginning, until
 
 GATE = """metadata: {name: gate}
 workflow:
@@ -132,3 +132,70 @@ def test_a_run_whose_id_only_looks_like_a_childs_is_none(here: Here) -> None:
     done = here.run("run", "gate.yaml", "--run-id", "one")
     assert "one-two" not in "".join(line for line in done.err.splitlines() if "child" in line)
     assert here.ok("explain", "one", "--json").json["children"] == []
+
+
+#: Every child works until the file `go` is there; those that lead to another wait for it.
+WORKS = """metadata: {name: works}
+workflow:
+  - step: work
+    tool:
+      kind: shell
+      command: "echo >> begun; while [ ! -e go ]; do sleep 0.01; done; echo done"
+"""
+WAITS = """metadata: {name: waits}
+workflow:
+  - {step: wait, tool: {kind: playbook, path: ./works.yaml, wait: true}}
+"""
+FAMILY = """metadata: {name: family}
+workload: {items: [1, 2]}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next: {spec: {mode: inclusive}, arcs: [{step: deep}, {step: each}, {step: begin}]}
+  - {step: deep, tool: {kind: playbook, path: ./waits.yaml, wait: true}}
+  - step: each
+    loop: {in: "{{ workload.items }}", iterator: n, spec: {mode: parallel}}
+    tool: {kind: playbook, path: ./works.yaml, wait: true}
+  - {step: begin, tool: {kind: playbook, path: ./waits.yaml}}
+"""
+WORKING = 4  # one deep, one for each item, one of the child that is only begun
+
+
+def test_a_killed_run_goes_on_with_all_that_it_has_begun_when_it_is_named(here: Here) -> None:
+    for name, text in (("works", WORKS), ("waits", WAITS), ("family", FAMILY)):
+        here.write(f"{name}.yaml", HEAD + text)
+    with beginning(here, "run", "family.yaml", "--run-id", "family") as running:
+        until(lambda: _lines(here.folder / "begun") == WORKING)
+        running.kill()
+        running.wait()
+    here.write("go", "")
+    done = here.begin("resume", "family", "--json").end()
+    assert done.code == 0, done
+    assert done.json["status"] == "completed"
+    assert {one["status"] for one in here.ok("runs", "--json").json} == {"completed"}
+
+
+def _lines(file: Path) -> int:
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+KEYED = """metadata: {name: keyed}
+keychain: [{name: pw, kind: env, variable: CHILDREN_TEST_SECRET}]
+workflow:
+  - {step: ask, tool: {kind: decision, ask: "Go on?"}, next: {arcs: [{step: end}]}}
+  - {step: end, tool: {kind: python, args: {pw: "{{ keychain.pw }}"}, code: "result = len(pw)"}}
+"""
+
+
+def test_a_run_is_left_as_it_is_where_a_child_that_it_waits_for_lacks_something(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.write("keyed.yaml", HEAD + KEYED)
+    here.write("calls.yaml", HEAD + CALLS.replace("CHILD", "./keyed.yaml"))
+    monkeypatch.setenv("CHILDREN_TEST_SECRET", "a word")
+    assert here.run("run", "calls.yaml", "--run-id", "calls").code == 4
+    monkeypatch.delenv("CHILDREN_TEST_SECRET")
+    left = here.run("resume", "calls")
+    assert left.code == 4, left
+    assert "is left as it is" in left.err
+    assert "CHILDREN_TEST_SECRET" in left.err

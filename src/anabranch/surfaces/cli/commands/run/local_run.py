@@ -249,10 +249,11 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
             raise Refused(f"run {head.run} has ended: {head.status}", code="run_finished")
         if head.status == "paused" and session.store.owner() is not None:
             return await control.resume(options, settings)
-        for missing in (await session.missing([head])).values():
+        family = session.parts.verbs.read.unfinished_family(head.run)
+        awaited = [one.head for one in family if one.awaited]
+        for missing in (await session.missing([head, *awaited])).values():
             raise missing
-        begun = [one["run"] for one in await session.children(head.run) if not one["finished"]]
-        await session.open(only=[head.run, *begun])
+        await session.open(only=[head.run, *(one.head.run for one in family)])
         if head.status == "paused":
             await _begin_again(session, head.run)
         return await session.to_its_end(head.run)
