@@ -14,6 +14,7 @@ from anabranch.kernel.events import Event
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import Answer, succeeded
+from anabranch.net.net import Net
 from anabranch.operations.definitions.prepare import compiler, prepare
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.live_run import history
@@ -111,6 +112,7 @@ async def engine(
     clock: Clock | None = None,
     grace: float = 0,
     only: list[str] | None = None,
+    require: Callable[[Net, State], None] | None = None,
     **settings: Any,
 ) -> AsyncIterator[EngineLoop]:
     """An engine with `noop` and these performers; stopped at the end without waiting for work."""
@@ -121,6 +123,7 @@ async def engine(
         {"noop": Noop(), **(performers or {})},
         clock=clock or SystemClock(),
         settings=Settings(**settings),
+        require=require,
     )
     await made.open(only=only)
     try:

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from anabranch.errors import AnabranchError, InputError, Refused, StoreError
+from anabranch.errors import (
+    AnabranchError,
+    InputError,
+    MissingRequirements,
+    Refused,
+    StoreError,
+)
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.state import State
+from anabranch.kernel.step import step as step_in_kernel
 from anabranch.kernel.values import Answer, succeeded
+from anabranch.net.net import Net
 from anabranch.operations.definitions.prepare import prepare
+from anabranch.runtime import core
 from anabranch.runtime.engine import EngineLoop
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, HeadFilter, Store
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.work.port import Parked, Task
 
 from .support import (
@@ -24,6 +39,7 @@ from .support import (
     asking,
     chain,
     engine,
+    file_of,
     log_of,
     playbook,
     run,
@@ -263,6 +279,100 @@ def test_cancelling_a_parent_leaves_a_stranger_alone() -> None:
             await made.send(parent, s.Cancel())
             assert (await made.wait(parent)).status == "cancelled"
             assert not made.state(stranger).finished
+
+    run(scenario())
+
+
+# -- parents that are set aside --------------------------------------------------------------
+
+
+#: A parent between two others: its child asks, and it is itself the child of `PARENT`.
+MIDDLE = playbook(
+    step("ask", "second", "use"),
+    step("use", "noop", result="{{ steps.ask.result }}"),
+    name="middle",
+)
+PARENTS = ("parent", "middle")
+
+
+class Generations:
+    """Those performers with a new engine each time, on one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._kinds = {"child": Children(MIDDLE), "second": Children(asking())}
+
+    @asynccontextmanager
+    async def engine(self, **more: Any) -> AsyncIterator[EngineLoop]:
+        async with engine(self.store, self._kinds, **more) as made:
+            for each in self._kinds.values():
+                each.engine = made
+            yield made
+
+    async def begin(self) -> tuple[str, str]:
+        """The oldest, and the youngest when both others wait."""
+        async with self.engine() as made:
+            oldest = await start(made, PARENT)
+            await until(lambda: self.statuses().get("asking") == "waiting")
+            await until(lambda: set(self.statuses().values()) == {"waiting"})
+            (youngest,) = self._kinds["second"].started
+        return oldest, youngest
+
+    def statuses(self) -> dict[str, str]:
+        return {head.name: head.status for head in self.store.heads(HeadFilter())}
+
+
+def missing_for(names: Sequence[str]) -> Callable[[Net, State], None]:
+    def require(net: Net, _state: State) -> None:
+        if net.name in names:
+            raise MissingRequirements(f"{net.name} needs what is not here", ["tool"])
+
+    return require
+
+
+@pytest.mark.parametrize("aside", [PARENTS, PARENTS[:1], PARENTS[1:]], ids="-".join)
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_parent_that_was_set_aside_while_its_child_ended_hears_of_it_from_the_next_engine(
+    kind: str, aside: Sequence[str], tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        store = MemoryStore() if kind == "memory" else SqliteStore(file_of(tmp_path))
+        generations = Generations(store)
+        oldest, youngest = await generations.begin()
+        async with generations.engine(require=missing_for(aside)) as made:
+            await made.send(youngest, s.Decide("ask", "fulfil"))
+            assert (await made.wait(youngest)).status == "completed"
+            assert generations.statuses()["parent"] != "completed"
+        async with generations.engine(require=missing_for(aside)):
+            assert generations.statuses()["parent"] != "completed"
+        async with generations.engine() as made:
+            assert (await made.wait(oldest)).status == "completed"
+
+    run(scenario())
+
+
+def test_a_parent_that_cannot_take_the_answer_of_its_child_hears_it_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A defect of ours in the turn in which the child ends; the next version has it mended."""
+
+    def defect(net: Net, state: State, stimulus: s.Stimulus, *more: Any) -> list[e.Event]:
+        if net.name == "middle" and isinstance(stimulus, s.JobReport):
+            raise ZeroDivisionError("ours")
+        return step_in_kernel(net, state, stimulus, *more)
+
+    async def scenario() -> None:
+        caplog.set_level(logging.CRITICAL, "anabranch.engine")
+        generations = Generations(MemoryStore())
+        oldest, youngest = await generations.begin()
+        with monkeypatch.context() as patch:
+            patch.setattr(core, "step", defect)
+            async with generations.engine() as made:
+                await made.send(youngest, s.Decide("ask", "fulfil"))
+                assert (await made.wait(youngest)).status == "completed"
+                assert [type(why) for why in made.set_aside.values()] == [ZeroDivisionError]
+        async with generations.engine() as made:
+            assert (await made.wait(oldest)).status == "completed"
 
     run(scenario())
 

@@ -2,7 +2,8 @@
 
 The end of a child run and the answer of the job that its parent has parked for it become durable in
 one batch; so does the end of a parent's interest and the cancelling of its child. A crash can lose
-neither without the other, and there is nothing to send again.
+neither without the other, and there is nothing to send again. A parent that is set aside takes no
+answer: the batch of the child's end marks it (`Batch.to_recover`), and the next recovery asks.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class ChildRuns:
         self._find = find  # a run, from memory or from the store; raises where there is none
         self._actor = actor  # who ends children that nobody wants any more
         self._ended: dict[str, State] = {}
+        #: Parent → child, of the answers of this turn: those that are set aside do not take them.
+        self.told: dict[str, str] = {}
         #: Told of every answer of a child to its parent: child, parent, result.
         self.passed_on: Callable[[str, str, Any], None] = lambda _child, _parent, _result: None
 
@@ -56,6 +59,7 @@ class ChildRuns:
         """What was said and which children ended was perhaps never recorded; the store knows."""
         self.said.clear()
         self._ended.clear()
+        self.told.clear()
 
     def say(self, run: str, stimulus: s.Stimulus) -> None:
         self.said.append(Arrival(run, stimulus))
@@ -78,9 +82,11 @@ class ChildRuns:
             del self._ended[next(iter(self._ended))]
         try:
             job = self._find(run).state.jobs.get(job_id)
-        except AnabranchError:
-            return  # the parent is gone, or set aside
+        except AnabranchError:  # the parent is gone, or set aside
+            self.told[run] = child.run
+            return
         if job is not None and job.ticket == child.run:
+            self.told[run] = child.run
             self._answer(run, job_id, job.attempt, child)
         # Otherwise it is not parked for it yet, and asks when it is; or no longer wants to know.
 

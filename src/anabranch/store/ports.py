@@ -145,6 +145,10 @@ class Batch(msgspec.Struct, kw_only=True):
     #: Of what was asked for and is in this batch. An answer replaces what stands under its key:
     #: whoever hands it in knows that no other request has the key.
     requests: list[RequestRecord] = []
+    #: Runs that wait, and have news that whoever writes this cannot take in for them: those whose
+    #: head says `waiting` are `running` from here on, so that recovery brings them back. None of
+    #: them has a commit in this batch.
+    to_recover: list[str] = []
 
 
 class Forgotten(msgspec.Struct, frozen=True):

@@ -217,6 +217,17 @@ class StoreSuite(
         with refused(Conflict, "r1"):
             self.store.commit(a_batch(a_commit("r1", 3, 0)))
 
+    def test_a_run_that_waits_is_running_again_where_another_has_news_for_it(self) -> None:
+        for run, status in (("r1", "waiting"), ("r2", "waiting"), ("r3", "paused")):
+            self.store.commit(a_batch(a_commit(run, 1, status=status)))
+        named = ["r1", "r3", "gone"]
+        self.store.commit(a_batch(a_commit("r4", 1), a_commit("r5", 1), to_recover=named))
+        found = {head.run: (head.status, head.seq) for head in self.store.unfinished()}
+        assert found.items() >= {"r1": ("running", 1), "r2": ("waiting", 1)}.items()
+        assert found["r3"] == ("paused", 1)
+        self.store.commit(a_batch(a_commit("r1", 2, status="waiting")))
+        assert [head.status for head in self.store.unfinished(limit=1)] == ["waiting"]
+
     def test_an_empty_batch_changes_nothing(self) -> None:
         self.store.commit(Batch())
         assert self.store.heads(HeadFilter()) == []

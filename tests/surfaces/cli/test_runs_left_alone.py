@@ -363,3 +363,40 @@ def test_what_a_terminal_takes_an_engine_to_have_is_what_engines_have(tmp_path: 
 
     assert asyncio.run(kinds()) == set(ENGINE_KINDS)
     store.close()
+
+
+#: The child works until the file `go` is there, and needs nothing that its parent does.
+CHILD = playbook(
+    step("work", "shell", command="touch begun; while [ ! -e go ]; do sleep 0.01; done"),
+    name="child",
+)
+CALLS = playbook(
+    step("call", "playbook", "use", path="./child.yaml", wait=True),
+    step("use", "python", code="return len(pw)", input={"pw": "{{ keychain.pw }}"}),
+    name="calls",
+    keychain=[SECRET],
+)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_its_secret_though_its_child_ended_without(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.write("child.yaml", json.dumps(CHILD))
+    here.write("calls.yaml", json.dumps(CALLS))
+    with_secret = {"OPENING_TEST_SECRET": "a word"}
+    with beginning(here, "run", "calls.yaml", "--run-id", "calls", env=with_secret) as running:
+        until((here.folder / "begun").exists)
+        running.kill()
+        running.wait()
+    here.write("go", "")
+    left = here.run("resume")
+    assert left.code == 4, left
+    assert [one["status"] for one in here.ok("runs", "--name", "child", "--json").json] == [
+        "completed"
+    ]
+    assert "OPENING_TEST_SECRET" in here.ok("runs").out
+    here.ok("store", "check")
+    monkeypatch.setenv("OPENING_TEST_SECRET", "a word")
+    here.ok("resume")
+    assert here.show("calls")["result"] == 6

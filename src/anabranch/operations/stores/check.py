@@ -26,6 +26,7 @@ from anabranch.operations.definitions import templates
 from anabranch.operations.stores.records import wrong_with_record
 from anabranch.operations.stores.sealed_values import unopened
 from anabranch.operations.stores.streams import wrong_with_stream
+from anabranch.runtime.child_runs import may_be_child
 from anabranch.runtime.messages.codec import read_message
 from anabranch.runtime.nets import Compile
 from anabranch.runtime.values.sealing import opened
@@ -213,7 +214,7 @@ def differences(head: Head, state: State) -> Iterator[str]:
     pairs: tuple[tuple[str, object, object], ...] = (
         ("last event", head.seq, state.seq),
         ("run", head.run, state.run),
-        ("status", head.status, status_of(state) if state.seq else ""),
+        ("status", head.status, _status_for(head, state)),
         ("end", head.finished, state.finished),
         ("definition", head.definition, state.definition),
         ("begin", head.created_at, state.started_at),
@@ -227,6 +228,21 @@ def differences(head: Head, state: State) -> Iterator[str]:
             yield f"{name}: its head says {said!r:.80}, its log {found!r:.80}"
             if name == "last event":
                 return  # the rest follows from it
+
+
+def _status_for(head: Head, state: State) -> str:
+    """Of a run that waited, and whose child ended while it was set aside, only the head says that
+    there is something to do for it (`Batch.to_recover`)."""
+    status = status_of(state) if state.seq else ""
+    if status == "waiting" and head.status == "running" and _waits_for_children(state):
+        return "running"
+    return status
+
+
+def _waits_for_children(state: State) -> bool:
+    return any(
+        job.phase == "parked" and may_be_child(job.ticket, state.run) for job in state.jobs.values()
+    )
 
 
 # -- payloads and what hangs on them ---------------------------------------------------------

@@ -120,6 +120,8 @@ class MemoryStore(
                 self._sealed.pop(run, None)
             self.node_streams.apply(batch.streams)
             self._write_requests(batch.requests)
+            for run in batch.to_recover:
+                self._let_recover(run)
 
     def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
         with self._open():
@@ -134,6 +136,11 @@ class MemoryStore(
     def read_many(self, runs: Sequence[str]) -> Mapping[str, Tail]:
         with self._open():
             return {run: self._tail(run) for run in runs}
+
+    def _let_recover(self, run: str) -> None:
+        head = self._heads.get(run)
+        if head is not None and head.status == "waiting":
+            self._heads[run] = replace(head, status="running")
 
     def _check(self, batch: Batch) -> None:
         """Everything that can be wrong is found before anything is written."""

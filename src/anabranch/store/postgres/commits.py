@@ -96,6 +96,7 @@ def _beside_runs(batch: Batch) -> tuple[Sized, ...]:
         batch.messages,
         batch.holds,
         batch.requests,
+        batch.to_recover,
     )
 
 
@@ -111,6 +112,7 @@ def _parts_beside_runs(batch: Batch, cluster: PostgresCluster) -> list[Part]:
         Part("hold_all", _holds(batch)),
         Part("add_audits", audited),
         Part("put_answers", answered),
+        Part("let_recover", [(run,) for run in batch.to_recover]),
     ]
 
 

@@ -291,4 +291,10 @@ class RelationalStore(
 def _writes(batch: Batch) -> bool:
     """Whether there is anything in it."""
     parts = (batch.commits, batch.payloads, batch.answers, batch.holds, batch.ended, batch.unsealed)
-    return any(parts) or bool(batch.messages) or bool(batch.streams) or bool(batch.requests)
+    return (
+        any(parts)
+        or bool(batch.messages)
+        or bool(batch.streams)
+        or bool(batch.requests)
+        or bool(batch.to_recover)
+    )

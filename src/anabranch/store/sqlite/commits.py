@@ -27,6 +27,7 @@ _UNSEAL = positional(STATEMENTS["unseal"], ("run",))
 _PUT_ANSWER = positional(STATEMENTS["put_answer"], KEPT)
 _ADD_AUDIT = positional(STATEMENTS["add_audit"], AUDITED)
 _POST = positional(STATEMENTS["post"].partition("RETURNING")[0], ("run", "body", "now"))
+_LET_RECOVER = positional(STATEMENTS["let_recover"], ("run",))
 _ANSWER = positional(STATEMENTS["answer_message"], ("answer", "id"))
 
 
@@ -51,6 +52,7 @@ def write(db: sqlite3.Connection, fold: Fold, batch: Batch) -> bool:
         (_SEAL, [(run, *item) for run, kept in batch.sealed.items() for item in kept.items()]),
         (_UNSEAL, [(run,) for run in batch.unsealed]),
         (_POST, batch.messages),
+        (_LET_RECOVER, [(run,) for run in batch.to_recover]),
     ):
         if rows:
             db.executemany(statement, rows)

@@ -76,6 +76,12 @@ WHERE heads.run = moved.run AND heads.seq = moved.expected AND heads.finished::i
   AND heads.created_at = moved.created_at AND heads.parent IS NOT DISTINCT FROM moved.parent
   AND heads.origin IS NOT DISTINCT FROM moved.origin
 
+-- name: let_recover
+-- A run that only waits stays in the store when a server opens it.
+UPDATE heads SET status = 'running'
+FROM unnest(%s::text[]) AS given (run)
+WHERE heads.run = given.run AND heads.status || '' = 'waiting'
+
 -- name: replace_snapshots
 INSERT INTO snapshots (run, seq, state)
 SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bytea[])

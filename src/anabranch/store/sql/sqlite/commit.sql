@@ -34,6 +34,10 @@ SET definition = :definition, dialect = :dialect, status = :status, seq = :seq,
 WHERE run = :run AND seq = :expected AND finished = 0 AND name = :name AND labels = :labels
   AND created_at = :created_at AND parent IS :parent AND origin IS :origin
 
+-- name: let_recover
+-- A run that only waits stays in the store when an engine opens it.
+UPDATE heads SET status = 'running' WHERE run = :run AND status = 'waiting'
+
 -- name: replace_snapshot
 INSERT INTO snapshots (run, seq, state) VALUES (:run, :seq, :state)
 ON CONFLICT (run) DO UPDATE SET seq = excluded.seq, state = excluded.state
