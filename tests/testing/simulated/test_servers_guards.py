@@ -10,6 +10,7 @@ import pytest
 
 from anabranch.runtime.cluster import failover
 from anabranch.runtime.cluster.membership import Membership
+from anabranch.runtime.core import Core
 from anabranch.runtime.jobs.executor import Executor
 from anabranch.runtime.messages import mailbox
 from anabranch.runtime.messages.mailbox import Mailbox
@@ -20,6 +21,8 @@ from anabranch.store.partition_moves import moves_of
 from anabranch.testing.simulated.server_process import SimulatedServer
 from anabranch.testing.simulated.servers import Disturbances, ServerSimulation
 from seeds import SHARE
+
+from .test_servers import LACKING
 
 SEEDS = 500  # so many are tried, at most
 
@@ -100,6 +103,10 @@ def a_message_loses_its_line_for_the_audit_trail(patch: pytest.MonkeyPatch) -> N
     patch.setattr(mailbox, "audit_in", lambda _message: None)
 
 
+def a_parent_that_is_set_aside_is_not_marked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Core, "_unheard", lambda _self, _batch: [])
+
+
 LOSSES = Disturbances(answer_lost=0.6, join=0.02, leave=0.01, kill=0.01)
 JOINS = Disturbances(stop_midway=0.5, join=0.05)
 MIDWAY = Disturbances(stop_midway=0.3, join=0.01)
@@ -130,6 +137,7 @@ GUARDS = (
     Guard(a_post_whose_end_was_not_seen_is_posted_anew, None, (4, 45)),
     Guard(who_waits_is_not_sent_elsewhere, None, (4, 10)),
     Guard(a_message_loses_its_line_for_the_audit_trail, None, (0, 1)),
+    Guard(a_parent_that_is_set_aside_is_not_marked, LACKING, (4, 11)),
 )
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Protocol
 
-from anabranch.errors import AnabranchError, LawBroken, StoreError
+from anabranch.errors import AnabranchError, LawBroken, MissingRequirements, StoreError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
@@ -24,7 +24,8 @@ from anabranch.testing.simulated.workload import GATE, OWNER, SIGNAL, parent
 PATIENCE_MS = 4_000
 PATCH = "patch-"
 #: Nothing was done, so it can be asked for again.
-AGAIN = frozenset({"partition_lost", "run_elsewhere", "store_away"})
+LACKS = MissingRequirements.code
+AGAIN = frozenset({"partition_lost", "run_elsewhere", "store_away", LACKS})
 #: It is not known whether it was done.
 UNKNOWN = frozenset({"engine_closed", "engine_stopped", "no_answer"})
 Then = Callable[[Any, AnabranchError | None], None]
@@ -181,7 +182,7 @@ class Clients:
                 self._world.later(200, send)
             elif error.code not in ("run_finished", "ending"):
                 self._unexpected(error, f"{name} to {run}")
-            if other:
+            if other and not (error is not None and error.code == LACKS):
                 self._tell(run)
 
         def send() -> None:

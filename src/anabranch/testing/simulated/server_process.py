@@ -9,7 +9,9 @@ from math import ceil
 from random import Random
 from typing import Any, Protocol, cast
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, MissingRequirements
+from anabranch.kernel.state import State
+from anabranch.net.net import Net
 from anabranch.operations.definitions.prepare import compiler
 from anabranch.operations.webhooks.dispatcher import WebhookDispatcher
 from anabranch.operations.webhooks.matcher import WebhookMatcher
@@ -19,7 +21,7 @@ from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
 from anabranch.testing.simulated.shared_store import UnreliableServer, UnreliableStore
-from anabranch.testing.simulated.workload import Effect, child
+from anabranch.testing.simulated.workload import Effect, child, parent
 from anabranch.testing.virtual.event_loop import NEVER, RESOLUTION, TICK, VirtualLoop
 from anabranch.work.kinds.child import Child
 from anabranch.work.kinds.noop import Noop
@@ -40,6 +42,11 @@ class Surroundings(Protocol):
 
     def runs(self) -> list[str]: ...
 
+    @property
+    def child_seconds(self) -> float:
+        """What the work of a child takes beyond that of others."""
+        ...
+
     def strikes(self, name: str) -> bool: ...
 
     def stop(self, server: SimulatedServer) -> None:
@@ -58,9 +65,13 @@ class Surroundings(Protocol):
 
 
 class SimulatedServer:
-    def __init__(self, world: Surroundings, name: str, *, sends_webhooks: bool) -> None:
+    def __init__(
+        self, world: Surroundings, name: str, *, sends_webhooks: bool, lacks: bool = False
+    ) -> None:
+        """One that `lacks` something sets the runs aside that wait for a child; not the child."""
         self._world = world
         self.name = name
+        self.lacks = lacks
         self.asleep_until = 0
         self.dead = False
         self.leaving = False
@@ -80,7 +91,7 @@ class SimulatedServer:
             {
                 "noop": Noop(),
                 "wait": WaitPerformer(),
-                "effect": Effect(dice, self._effect_left, world.runs),
+                "effect": Effect(dice, self._effect_left, world.runs, world.child_seconds),
                 "playbook": Child(self._start_child),
             },
             clock=self,
@@ -92,6 +103,7 @@ class SimulatedServer:
                 snapshot_every=dice.choice((1, 5, 200)),
             ),
             owner=name,
+            require=_lack if lacks else None,
             seconds=self.seconds,
         )
         self.engine.be_patient()
@@ -155,8 +167,9 @@ class SimulatedServer:
         self.loop.run_some(most)
         if self.engine.failure is not None and not self.leaving:
             self._failed(self.engine.failure)
-        if self.engine.set_aside:
-            self._failed(next(iter(self.engine.set_aside.values())))
+        for why in self.engine.set_aside.values():
+            if not isinstance(why, MissingRequirements):
+                self._failed(why)
 
     def _failed(self, error: BaseException) -> None:
         if not self.dead:
@@ -222,6 +235,11 @@ class SimulatedServer:
         self.engine.member.before_hand_over.append(dispatcher.let_go)
         self.engine.listen(dispatcher.news)
         return dispatcher
+
+
+def _lack(net: Net, _state: State) -> None:
+    if net.name == parent().net.name:
+        raise MissingRequirements("this server lacks what a parent needs", ["tool"])
 
 
 class _Receiver:

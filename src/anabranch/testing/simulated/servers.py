@@ -4,7 +4,7 @@ Each server is the real engine with its membership, its writer, its mailbox and 
 webhooks, in a process that can be stopped or killed between any two steps. Servers join and leave,
 drain, die, or are stopped for longer than their lease and go on as if nothing had happened; a
 connection is lost during a commit that has happened, never will, or happens later; notifications
-are lost. `server_laws` says what must hold all the same.
+are lost; a server lacks what some of its runs need. `server_laws` says what must hold all the same.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ class Disturbances(msgspec.Struct, frozen=True, kw_only=True):
     answer_lost: float = 0.03  # to a question about servers and partitions
     post_lost: float = 0.1  # the connection, during the commit of a message
     notification_lost: float = 0.5
+    #: A server that joins has not what a parent needs; it leaves in the end. Where that can be,
+    #: children take longer than all else that their parents do.
+    lacks: float = 0.0
 
 
 class ServerSimulation:
@@ -107,6 +110,10 @@ class ServerSimulation:
 
     def now(self) -> int:
         return self._now
+
+    @property
+    def child_seconds(self) -> float:
+        return 4.0 if self.disturbances.lacks else 0.0
 
     def runs(self) -> list[str]:
         return [run for run, audit in self.audits.items() if audit.net is parent().net]
@@ -187,9 +194,11 @@ class ServerSimulation:
                 return
 
     def _one_of_several(self) -> SimulatedServer | None:
-        """One that can go without being the last."""
+        """One that can go without being the last that lacks nothing."""
         staying = [one for one in self.servers if not one.leaving]
-        return self.dice.choice(staying) if len(staying) > 1 else None
+        if sum(not one.lacks for one in staying) == 1:
+            staying = [one for one in staying if one.lacks]
+        return self.dice.choice(staying) if staying else None
 
     def _kill(self) -> None:
         if (server := self._one_of_several()) is not None:
@@ -207,7 +216,15 @@ class ServerSimulation:
             return
         self.tally["join"] += 1
         name = f"s{next(self._names)}"
-        self.servers.append(SimulatedServer(self, name, sends_webhooks=self.webhooks))
+        lacks = bool(self.servers) and self.strikes("lacks")
+        made = SimulatedServer(self, name, sends_webhooks=self.webhooks, lacks=lacks)
+        self.servers.append(made)
+        if lacks:
+            self.later(self.dice.randint(3_000, 9_000), lambda: self._send_away(made))
+
+    def _send_away(self, server: SimulatedServer) -> None:
+        if not (server.dead or server.leaving):
+            server.leave()
 
     def _stop(self) -> None:
         self.tally["stop"] += 1

@@ -28,6 +28,7 @@ GATE = "ask"
 SIGNAL = "told"
 DONE = "done"  # how often work has reported, in the context of its run
 NAP_MS = 2_500
+IN_CHILD = "start"  # the one step of a child with such work
 
 PARENT = """
 apiVersion: noetl.io/v10
@@ -92,15 +93,21 @@ class Effect:
     """Work that reaches outside: `left` is told at the moment at which it does."""
 
     def __init__(
-        self, dice: Random, left: Callable[[Task], None], others: Callable[[], Sequence[str]]
+        self,
+        dice: Random,
+        left: Callable[[Task], None],
+        others: Callable[[], Sequence[str]],
+        child_seconds: float = 0.0,
     ) -> None:
         self._dice = dice
+        self._child_seconds = child_seconds
         self._left = left
         self._others = others
 
     async def perform(self, task: Task) -> Answer:
         self._left(task)
-        await asyncio.sleep(self._dice.choice((0.0, 0.05, 0.3, 1.5)))
+        more = self._child_seconds if task.step == IN_CHILD else 0.0
+        await asyncio.sleep(self._dice.choice((0.0, 0.05, 0.3, 1.5)) + more)
         if task.step == "flaky" and task.tries < 2:
             return failed("connection", "not the first time")
         answer = succeeded(
