@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
+
+from seeds import seeds
 
 from ..support import HEAD, Here, beginning, until
 
@@ -199,3 +202,59 @@ def test_a_run_is_left_as_it_is_where_a_child_that_it_waits_for_lacks_something(
     assert left.code == 4, left
     assert "is left as it is" in left.err
     assert "CHILDREN_TEST_SECRET" in left.err
+
+
+class Tree:
+    """A random tree of runs: some are waited for, as a task or as the items of a loop, and some
+    are only begun. All of its leaves ask."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = Random(f"tree {seed}")
+        self.texts: dict[str, str] = {}
+        self.root = self._grow(3)
+
+    def _grow(self, most: int) -> str:
+        """The name of a definition that has children for so many generations at most."""
+        name = f"tree{len(self.texts)}"
+        self.texts[name] = ""  # taken
+        if most == 0 or (most < 3 and self._dice.random() < 0.4):
+            self.texts[name] = GATE.replace("name: gate", f"name: {name}")
+            return name
+        steps = [self._step(f"s{n}", self._grow(most - 1)) for n in range(self._dice.randint(1, 2))]
+        arcs = ", ".join(f"{{step: s{n}}}" for n in range(len(steps)))
+        start = f"next: {{spec: {{mode: inclusive}}, arcs: [{arcs}]}}"
+        self.texts[name] = "\n".join([
+            f"metadata: {{name: {name}}}",
+            "workload: {items: [1, 2]}",
+            "workflow:",
+            f"  - {{step: start, tool: {{kind: noop}}, {start}}}",
+            *steps,
+        ]) + "\n"  # fmt: skip
+        return name
+
+    def _step(self, step: str, child: str) -> str:
+        is_first = step == "s0"  # each waits for one at least, and so the root for a leaf
+        waits = ", wait: true" if is_first or self._dice.random() < 0.4 else ""
+        over = '{in: "{{ workload.items }}", iterator: n, spec: {mode: parallel}}'
+        loop = f", loop: {over}" if waits and self._dice.random() < 0.4 else ""
+        tool = f"{{kind: playbook, path: ./{child}.yaml{waits}}}"
+        return f"  - {{step: {step}{loop}, tool: {tool}}}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(40))
+def test_a_random_tree_of_runs_ends_when_its_root_is_named(here: Here, seed: int) -> None:
+    """Every leaf is decided while no engine is there, and goes on with nothing else to move it."""
+    tree = Tree(seed)
+    for name, text in tree.texts.items():
+        here.write(f"{name}.yaml", HEAD + text)
+    assert here.run("run", f"{tree.root}.yaml", "--run-id", "root").code == 4
+    waiting = here.ok("runs", "--status", "waiting", "--limit", "500", "--json").json
+    asking = [one["run"] for one in waiting if "waits for a decision" in one["reason"]]
+    for run in asking:
+        here.ok("decide", run, "ask", "--fulfil")
+    done = here.begin("resume", "root", "--json").end()
+    assert done.code == 0, done
+    after = here.ok("runs", "--limit", "500", "--json").json
+    assert {one["status"] for one in after} == {"completed"}
+    assert len(after) >= len(asking) > 0
