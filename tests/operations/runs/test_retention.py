@@ -73,16 +73,21 @@ def filled(store: Store, dice: random.Random) -> None:
     store.commit(a_batch(*commits))
 
 
+def parent_of(head: Head) -> str:
+    return (head.parent or "").partition("/")[0]
+
+
 def expected(heads: dict[str, Head], ages: dict[str, int]) -> set[str]:
     """A plain reading of the promise: what stays."""
     needed = {head.run for head in heads.values() if not head.finished}
-    needed |= {head.origin for head in heads.values() if not head.finished and head.origin}
+    for _ in heads:  # no line of dependents is longer
+        needed |= {head.origin for run, head in heads.items() if run in needed and head.origin}
+        needed |= {run for run, head in heads.items() if parent_of(head) in needed}
     stays = set()
     for head in heads.values():
         age = ages.get(head.status)
         old = age is not None and head.finished and NOW - head.updated_at > age
-        parent = (head.parent or "").partition("/")[0]
-        if not old or head.run in needed or parent in needed:
+        if not old or head.run in needed:
             stays.add(head.run)
     return stays
 

@@ -215,6 +215,28 @@ def test_a_purge_takes_what_ended_long_ago_and_leaves_what_others_depend_on(
     store.close()
 
 
+def test_what_an_unfinished_run_depends_on_at_several_removes_stays(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "it.db")
+    old: dict[str, Any] = {"finished": True, "updated_at": NOW}
+    store.commit(
+        a_batch(
+            a_commit("first", 1, **old),
+            a_commit("second", 1, origin="first", **old),
+            a_commit("third", 1, origin="second", updated_at=NOW),
+            a_commit("child", 1, parent="first/1.0#1", **old),
+            a_commit("grandchild", 1, parent="child/1.0#1", **old),
+            a_commit("aside", 1, origin="first", **old),
+            a_commit("elsewhere", 1, **old),
+            a_commit("after", 1, origin="elsewhere", **old),
+        )
+    )
+    assert purge(store, 0, NOW + 1, wanted=HeadFilter(run_prefix="first")).runs == 0
+    assert purge(store, 0, NOW + 1).runs == 3
+    left = {head.run for head in store.heads(HeadFilter())}
+    assert left == {"first", "second", "third", "child", "grandchild"}
+    store.close()
+
+
 def test_a_purge_of_more_runs_than_fit_one_transaction_takes_them_all(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "it.db")
     many = 2 * MOST_AT_ONCE + 50

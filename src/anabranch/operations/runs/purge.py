@@ -1,12 +1,14 @@
 """Deleting runs that ended long ago, with whatever nobody else needs of what they kept.
 
-A run stays while an unfinished one depends on it: its parent, or a run that redrives it. It also
-stays until every webhook that is enabled has looked at its last event.
+A run stays while an unfinished one depends on it: its parent, or a run that redrives it, also where
+runs that ended stand between the two. It also stays until every webhook that is enabled has looked
+at its last event.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -117,7 +119,7 @@ def kept_back(store: Store, heads: Sequence[Head]) -> Callable[[Head], str]:
     needed, untold = _needed(store, heads), _untold(store)
 
     def why(head: Head) -> str:
-        if head.run in needed or _parent(head) in needed:
+        if head.run in needed:
             return "an unfinished run depends on it"
         return "a webhook has yet to look at its last events" if head.run in untold else ""
 
@@ -125,16 +127,38 @@ def kept_back(store: Store, heads: Sequence[Head]) -> Callable[[Head], str]:
 
 
 def _needed(store: Store, heads: Sequence[Head]) -> set[str]:
-    """Of these runs and their parents those that are unfinished, or that an unfinished one
-    redrives."""
-    parents = {parent for head in heads if (parent := _parent(head))}
-    unfinished = {head.run for head in heads if not head.finished}
-    for parent in parents:
-        found = store.head(parent)
-        if found is not None and not found.finished:
-            unfinished.add(parent)
-    redrives = store.redrives([*parents, *(head.run for head in heads)])
-    return unfinished | {head.origin for head in redrives if head.origin and not head.finished}
+    """Of these runs those that are unfinished, or that an unfinished one depends on: one that
+    started them or redrives them, or that depends in this way on one that did."""
+    known = _with_dependents(store, heads)
+    keeps: defaultdict[str, list[str]] = defaultdict(list)
+    for head in known.values():
+        if parent := _parent(head):
+            keeps[parent].append(head.run)
+        if head.origin:
+            keeps[head.run].append(head.origin)
+    needed: set[str] = set()
+    left = [head.run for head in known.values() if not head.finished]
+    while left:
+        run = left.pop()
+        if run not in needed:
+            needed.add(run)
+            left += keeps[run]
+    return needed
+
+
+def _with_dependents(store: Store, heads: Sequence[Head]) -> dict[str, Head]:
+    """These runs, and all that may depend on them. Whoever an unfinished one depends on stays, so
+    behind those nothing is looked for."""
+    known = {head.run: head for head in heads}
+    fresh = list(known.values())
+    while fresh:  # no run is looked at twice
+        ended = [head for head in fresh if head.finished]
+        parents = {parent for head in ended if (parent := _parent(head))} - known.keys()
+        found = store.redrives([head.run for head in ended])
+        found += [head for parent in sorted(parents) if (head := store.head(parent))]
+        fresh = [head for head in found if head.run not in known]
+        known |= {head.run: head for head in fresh}
+    return known
 
 
 def _untold(store: Store) -> set[str]:
