@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import Any, get_args
 
 import pytest
@@ -14,9 +15,11 @@ from anabranch.operations.read.items import Page
 from anabranch.operations.read.reader import Reader
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Record
+from seeds import seeds
 
 from ..support import run
 
+MODES = ("fanout", "local")
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: it}\n"
 
 
@@ -208,6 +211,75 @@ def test_a_redriven_loop_says_which_run_did_an_item() -> None:
     first, page = run(scenario())
     assert [item.origin for item in page.items] == [first] * 5 + [None] + [first] * 2
     assert (page.items[5].state, page.items[5].result) == ("succeeded", 5)
+
+
+class Line:
+    """A loop of a random form, in which each item fails in so many runs of a line of redrives."""
+
+    def __init__(self, dice: Random) -> None:
+        self.fails = [dice.randint(0, 3) for _ in range(dice.randint(1, 12))]
+        self.box, self.runs = Toolbox(), list[str]()
+        self.box.tool("work", blocking=False)(self._work)
+        self._begun = 0
+        policy = "allow_partial: true, fail_fast: false"
+        text = looping(len(self.fails), dice.randint(1, 4), policy, WORK)
+        self.text = text.replace("loop_mode: fanout", f"loop_mode: {dice.choice(MODES)}")
+
+    def _work(self, n: int) -> int:
+        if self.fails[n] >= self._begun:
+            raise ValueError("no")
+        return n
+
+    async def ended(self, engine: Engine) -> None:
+        """Redriven until nothing fails."""
+        for _ in range(max(self.fails) + 1):
+            self._begun += 1
+            begin = engine.redrive(self.runs[-1]) if self.runs else engine.start(self.text)
+            self.runs.append(await begin)
+            await engine.wait(self.runs[-1])
+
+    def expected(self, at: int) -> list[tuple[str, str | None]]:
+        """State and origin of each item of one of the runs."""
+        return [
+            ("failed", None)
+            if fails > at
+            else ("succeeded", self.runs[fails] if fails < at else None)
+            for fails in self.fails
+        ]
+
+
+@pytest.mark.parametrize("seed", seeds(100))
+def test_an_item_of_a_line_of_redrives_is_of_the_run_that_did_it(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice, store = Random(seed), MemoryStore()
+    line, limit = Line(dice), dice.randint(1, 5)
+    monkeypatch.setattr("anabranch.store.memory.store.MemoryStore", lambda: store)
+
+    async def scenario() -> list[list[Page]]:
+        async with Engine(":memory:", toolbox=line.box) as engine:
+            await line.ended(engine)
+            return [all_pages(engine.read, one, limit=limit) for one in line.runs]
+
+    for at, pages in enumerate(run(scenario())):
+        items = [item for page in pages for item in page.items]
+        assert [(item.state, item.origin) for item in items] == line.expected(at), line.text
+
+
+def test_behind_a_run_whose_log_is_gone_nobody_can_tell_who_did_an_item(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line, store = Line(Random(1)), MemoryStore()
+    line.fails[:] = [0, *(2 for _ in line.fails[1:])]
+    monkeypatch.setattr("anabranch.store.memory.store.MemoryStore", lambda: store)
+
+    async def scenario() -> Page:
+        async with Engine(":memory:", toolbox=line.box) as engine:
+            await line.ended(engine)
+            store.forget([line.runs[1]])
+            return engine.read.items(line.runs[2], "each")
+
+    assert run(scenario()).items[0].origin == line.runs[1]
 
 
 def test_items_left_alone_after_a_failure_are_pending_and_done_by_a_redrive() -> None:

@@ -22,7 +22,15 @@ from anabranch.kernel.state import LoopRecord, State
 from anabranch.kernel.tracker import UNKNOWN, ItemFailure, Shard, Tracker, loop_name, shard_name
 from anabranch.kernel.values import Answer
 from anabranch.literals import ItemState
-from anabranch.operations.read.shard_log import Scan, failures_in, go_through, indexes_of, seek
+from anabranch.operations.read.shard_log import (
+    Origins,
+    Scan,
+    failures_in,
+    go_through,
+    indexes_of,
+    seek,
+    taken_over,
+)
 from anabranch.runtime.values.payloads import resolve
 from anabranch.store.ports import Store
 from anabranch.work.values.payloads import is_ref
@@ -235,19 +243,20 @@ class _Failures(Scan):
 class _Window(Scan):
     """What became of the items in one range; done when all that have finished are known."""
 
-    def __init__(self, loop: str, start: int, stop: int, expected: int, origin: str | None) -> None:
+    def __init__(self, loop: str, start: int, stop: int, expected: int, origins: Origins) -> None:
         super().__init__(loop)
         self._start, self._stop = start, stop
         self._expected = expected
-        self._origin = origin
+        self._origins = origins
         self.found: dict[int, tuple[LoopItem, Any, int]] = {}  # item, results it is in, where
         self.done = expected <= 0
 
     def carried(self, carried: Mapping[str, Any]) -> None:
-        for start, stop in carried["done"]:
-            for index in range(max(start, self._start), min(stop, self._stop)):
-                item = LoopItem(index=index, state="succeeded", origin=self._origin)
-                self.found[index] = item, None, 0
+        indexes = taken_over(carried, range(self._start, self._stop))
+        origins = self._origins.of(carried, indexes)
+        for index in indexes:
+            item = LoopItem(index=index, state="succeeded", origin=origins.get(index))
+            self.found[index] = item, None, 0
         for first, part in sorted(carried["parts"], key=lambda part: int(part[0])):
             for index, (item, _, _) in self.found.items():
                 if _covers(part, first, index):
@@ -317,7 +326,7 @@ def _in_order(
         end = record.total
         finished = [(0, end)] if record.succeeded + record.failed >= end else []
     out = dict(_out(state, tracker)) if tracker is not None else {}
-    fetch = _remembering(store.payload)
+    fetch, origins = _remembering(store.payload), Origins(store)
     page: list[LoopItem] = []
     start, width = wanted.after + 1, wanted.limit + 1
     while start < end and len(page) <= wanted.limit:
@@ -325,7 +334,7 @@ def _in_order(
         unfinished = sum(b - a for a, b in _gaps(finished, start, stop))
         unsure = tracker is None and not finished  # it was ended: only the whole log can tell
         expected = stop - start - (0 if unsure else unfinished)
-        scan = _Window(loop, start, stop, expected, state.origin)
+        scan = _Window(loop, start, stop, expected, origins)
         begin = seek(store, state.run, record, loop, start)
         if begin.carried is not None:
             scan.carried(begin.carried)

@@ -11,12 +11,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
 from anabranch.kernel.state import LoopRecord
 from anabranch.kernel.tracker import ItemFailure, Shard
 from anabranch.kernel.values import Answer
+from anabranch.runtime.live_run import load_state
 from anabranch.store.damage import events_of
 from anabranch.store.ports import Store
+
+Carried = Mapping[str, Any]  # what a loop of a redriven run took over
 
 ROWS_AT_ONCE = 64  # of the log
 GLANCE_ROWS = 2
@@ -27,7 +31,7 @@ class Begin(NamedTuple):
     """Where to begin to read: after this event. What it took over stands before that."""
 
     after: int
-    carried: Mapping[str, Any] | None = None
+    carried: Carried | None = None
 
 
 def seek(store: Store, run: str, record: LoopRecord, loop: str, index: int) -> Begin:
@@ -113,7 +117,7 @@ class Scan:
             case _:
                 pass
 
-    def carried(self, carried: Mapping[str, Any]) -> None:
+    def carried(self, carried: Carried) -> None:
         """What a redriven run took over."""
 
     def closed(self, shard: Shard, answer: Answer | None, event: e.ShardClosed) -> None:
@@ -142,3 +146,67 @@ def failures_in(shard: Shard, answer: Answer | None, event: e.ShardClosed) -> It
     kind, message = ("lost", "the shard was lost") if fault is None else (fault.kind, fault.message)
     for index in indexes_of(shard):
         yield ItemFailure(index, "", kind, message, False)
+
+
+# -- whose it is -----------------------------------------------------------------------------
+
+
+def taken_over(carried: Carried, indexes: Sequence[int]) -> list[int]:
+    """Which of these items, which rise, were taken over."""
+    if not indexes:
+        return []
+    known, begin, end = set(indexes), indexes[0], indexes[-1] + 1
+    spans = (range(max(start, begin), min(stop, end)) for start, stop in carried["done"])
+    return [index for span in spans for index in span if index in known]
+
+
+class Origins:
+    """The runs that did the items of a loop. A redriven run knows what it took over from its
+    origin, and not what that had itself taken over, so the line of origins is followed; each log
+    is looked into once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._opened: dict[str, Carried | None] = {}
+
+    def of(self, carried: Carried, indexes: Sequence[int]) -> dict[int, str]:
+        """For each of these items, which were taken over, the run that did it; where the log of
+        a run of the line is gone, that run."""
+        found: dict[int, str] = {}
+        at: Carried | None = carried
+        while indexes and at is not None and at.get("loop"):
+            loop = at["loop"]
+            found |= dict.fromkeys(indexes, loop.rpartition("/")[0])
+            at = self._carried(loop)
+            indexes = taken_over(at, indexes) if at is not None else ()
+        return found
+
+    def _carried(self, name: str) -> Carried | None:
+        """What a loop had itself taken over, if anything."""
+        if name not in self._opened:
+            run, _, loop = name.rpartition("/")
+            scan = _Opening(loop)
+            try:
+                go_through(self._store, run, scan, _before(self._store, run, loop))
+            except DamagedRun:
+                scan.found = None
+            self._opened[name] = scan.found
+        return self._opened[name]
+
+
+def _before(store: Store, run: str, loop: str) -> int:
+    """The event after which the loop was opened."""
+    record = load_state(*store.read_many([run])[run], run).looped.get(loop)
+    return 0 if record is None else max(record.opened_seq - 1, 0)
+
+
+class _Opening(Scan):
+    """Hears with what a loop was opened."""
+
+    def __init__(self, loop: str) -> None:
+        super().__init__(loop)
+        self.found: Carried | None = None
+
+    def see(self, event: e.Event) -> None:
+        if isinstance(event, e.LoopOpened) and event.loop == self._loop:
+            self.found, self.done = event.carried, True
