@@ -31,15 +31,16 @@ class Text:
         """Every call answered like that, also those of items."""
         return dict.fromkeys([*self.brittle, *(f"{name}/t" for name in self.flaky)], answer)
 
-    def source(self, shard_size: Any = None) -> str:
-        """The text, with loops cut like that."""
-        if shard_size is None:
-            return json.dumps(self.definition) + "\n"
+    def source(self, shard_size: Any = None, kept: int | None = None) -> str:
+        """The text, with loops cut like that, and a policy that puts larger results aside."""
         copy = json.loads(json.dumps(self.definition))
         for step in copy["workflow"]:
-            if "loop" in step:
-                spec = step.setdefault("spec", {})
+            spec = step.setdefault("spec", {})
+            if "loop" in step and shard_size is not None:
                 spec.setdefault("fanout", {})["shard_size"] = shard_size
+            scripted = isinstance(step["tool"], dict) and step["tool"]["kind"] != "noop"
+            if kept is not None and not scripted:  # what is scripted has no result of its own
+                spec["result"] = {"inline_max_bytes": kept}
         return json.dumps(copy) + "\n"
 
 
@@ -84,6 +85,7 @@ class Writer:
                 self._ordered_loop,
                 self._tried_again,
                 self._parallel_loop,
+                self._over_results,
                 self._fork,
                 self._asks,
             )
@@ -210,6 +212,25 @@ class Writer:
                     "spec": {"mode": "parallel", "max_in_flight": self.dice.choice((2, 5, 30))},
                 },
                 "tool": {"kind": "noop", "result": "{{ iter.row + 1 }}"},
+            }
+        )
+        self.lists.append(f"{name}.results")
+
+    def _over_results(self) -> None:
+        """A loop over the results of another, which it finds by their reference."""
+        result = ["{{ iter.row }}", 1, "{{ workload.pad }}"]
+        arc = {"step": f"s{len(self.steps) + 1}", "args": {"refs": "{{ fanin.refs }}"}}
+        self._add(
+            {
+                "loop": {"in": f"{{{{ {self._list()}[:20] }}}}", "iterator": "row"},
+                "tool": {"kind": "noop", "result": result},
+                "next": {"arcs": [arc]},
+            }
+        )
+        name = self._add(
+            {
+                "loop": {"in": {"results_of": "{{ args.refs }}"}, "iterator": "one"},
+                "tool": {"kind": "noop", "result": "{{ iter.one[:2] | sum }}"},
             }
         )
         self.lists.append(f"{name}.results")

@@ -50,7 +50,7 @@ def failing_now_and_then(dice: Random) -> Callable[[Task], Any]:
 
 def stage_for(text: Text, shard_size: Any, inline_bytes: int, **scripts: Any) -> DyingTheatre:
     """A play of one text, run in one of many ways."""
-    net = compiled(text.source(shard_size), tools=["call"])
+    net = compiled(text.source(shard_size, scripts.get("kept")), tools=["call"])
     kind = type("Stage", (DyingTheatre,), {"inline_bytes_max": inline_bytes})
     script = {**text.script(answer), **scripts.get("script", {})}
     decisions = dict.fromkeys(text.decisions, scripts.get("verdict") or ok("yes"))
@@ -116,6 +116,9 @@ def size_and_shards_and_a_crash_change_nothing(text: Text, seed: int, wanted: An
     limit, size = dice.choice((1, 60, 700)), dice.choice((None, 2, 7, 1000))
     found, stage = played(text, inline_bytes=limit, shard_size=size)
     assert outcome(found, stage) == wanted, f"seed {seed}: inline {limit}, shards of {size}"
+    kept = dice.choice((1, 60, 700))
+    found_by_policy = played(text, shard_size=size, kept=kept)
+    assert outcome(*found_by_policy) == wanted, f"seed {seed}: kept above {kept}, shards of {size}"
     dies_at = dice.randint(1, max(1, stage.commits))
     place = dice.choice((BEFORE, AFTER, AMID))
     died = played(text, inline_bytes=limit, shard_size=size, dies_at=dies_at, place=place)

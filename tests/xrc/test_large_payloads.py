@@ -17,8 +17,9 @@ from anabranch.kernel.step import step
 from anabranch.net.net import Net
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.offload import PayloadOffloader
-from anabranch.runtime.values.payloads import Light, brings_ref, holds_ref, resolve
+from anabranch.runtime.values.payloads import Light, brings_ref, resolve
 from anabranch.runtime.values.stored_values import RunValues, StoredValues
+from anabranch.work.values.payloads import holds_ref
 from seeds import part
 
 from .agree import Pair, replayed, walked

@@ -11,9 +11,9 @@ import pytest
 
 import anabranch
 from anabranch import Engine, RunResult, Settings, Toolbox
-from anabranch.runtime.values.payloads import holds_ref, lighten, resolve
+from anabranch.runtime.values.payloads import lighten, resolve
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.work.values.payloads import is_ref
+from anabranch.work.values.payloads import holds_ref, is_ref
 
 from ..support import file_of, playbook, run, step
 

@@ -113,6 +113,21 @@ def test_results_that_are_kept_as_payloads_are_fetched(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("mode", ["fanout", "local"])
+def test_results_that_items_put_aside_themselves_are_whole(stage: Stage, mode: str) -> None:
+    """In a report that travels itself, in one that does not, and in one that was handed on."""
+    wanted = [str(n).rjust(3_000) for n in range(40)]
+    stage.width = 3_000
+    for size in (1, 7, 40):
+        text = book(40, mode, size).replace(
+            "workflow:", "executor: {spec: {result: {inline_max_bytes: 100}}}\nworkflow:"
+        )
+        assert everything(stage, text) == [wanted]
+        assert fetch(stage, text, offset=3, limit=9).result["results"] == wanted[3:12]
+        assert "over the limit of 10,000" in fault_of(fetch(stage, text, 10_000)).message
+        assert len(fetch(stage, text, 10_000, offset=7, limit=3).result["results"]) == 3
+
+
+@pytest.mark.parametrize("mode", ["fanout", "local"])
 def test_a_redriven_loop_has_those_of_all_its_origins(stage: Stage, mode: str) -> None:
     stage.fails = {2: 1, 7: 2, 8: 1}
 

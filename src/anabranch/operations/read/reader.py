@@ -42,10 +42,11 @@ from anabranch.operations.schedules.labels import begun_by
 from anabranch.runtime.child_runs import is_child_of, may_be_begun_by_task, may_be_child
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.values.payloads import holds_ref, mentions_ref, resolve
+from anabranch.runtime.values.payloads import mentions_ref, resolve
 from anabranch.store.damage import damage_of, require_reached, require_sound
 from anabranch.store.ports import Head, HeadFilter, Store
 from anabranch.work.kinds.python.places import Places
+from anabranch.work.values.payloads import holds_ref
 
 if TYPE_CHECKING:
     from anabranch.operations.read.dispatches import Dispatch

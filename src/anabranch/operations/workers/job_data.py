@@ -128,7 +128,8 @@ class JobData:
         stop = min(stop, total)
         while first + len(found) < stop:
             begin = first + len(found)
-            more = await self._loops.results(ref, begin, min(begin + RESULTS_AT_ONCE, stop))
+            count = min(len(found) + 1, RESULTS_AT_ONCE)  # the next ones are hardly larger
+            more = await self._loops.results(ref, begin, min(begin + count, stop))
             for result in more:
                 size += len(encoded(result))
                 if size > RESULTS_BYTES and found:

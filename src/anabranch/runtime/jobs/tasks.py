@@ -22,11 +22,11 @@ from anabranch.kernel.tracker import Shard, Tracker, loop_name
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Work
 from anabranch.runtime.live_run import LiveRun
-from anabranch.runtime.values.payloads import Resolved, holds_ref, loader, resolve, resolved
+from anabranch.runtime.values.payloads import Resolved, loader, resolve, resolved
 from anabranch.runtime.values.sealing import Sealed
 from anabranch.work.port import Task
 from anabranch.work.tracing import traceparent
-from anabranch.work.values.payloads import hash_of, is_ref
+from anabranch.work.values.payloads import hash_of, holds_ref, is_ref
 
 #: Names whose values need not be mappings: they are resolved before anything looks at them.
 _ANY_VALUE = ("slot", "answer")

@@ -25,6 +25,7 @@ from anabranch.work.values.payloads import (
     decoded,
     encoded,
     hash_of,
+    holds_ref,
     is_ref,
     purged,
 )
@@ -33,7 +34,6 @@ from anabranch.work.values.results import ResultPolicy, seen_by_tasks, stand_in
 _POLICY = ResultPolicy()  # of results for which nobody has said anything
 _encode = msgspec.json.Encoder().encode
 _MARK = _encode(KIND)
-_SCALARS = (type(None), bool, int, float, str)
 
 Fetch = Callable[[str], bytes | None]  # the content of a payload by its hash
 Load = Callable[[str], Any]  # its value
@@ -96,19 +96,6 @@ def _size(value: Any, enough: int) -> int:
 def mentions_ref(value: Any) -> bool:
     """May there be a ref anywhere in it? At the speed of C: every answer on its way is asked."""
     return _MARK in _encode(value)
-
-
-def holds_ref(value: Any) -> bool:
-    """Is there a stand-in anywhere in it? Only containers are looked into."""
-    if type(value) in _SCALARS:
-        return False
-    if type(value) is dict or isinstance(value, Mapping):
-        if REF in value and is_ref(value):
-            return True
-        return any(holds_ref(each) for each in value.values() if isinstance(each, dict | list))
-    if isinstance(value, list):
-        return any(holds_ref(each) for each in value if isinstance(each, dict | list))
-    return False
 
 
 def resolve(value: Any, fetch: Fetch) -> Any:

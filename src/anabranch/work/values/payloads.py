@@ -23,6 +23,7 @@ from anabranch.store.ports import Hold, Payloads
 REF = "_ref"
 KIND = "result_ref"
 PLACE = "anabranch:sha256:"
+_SCALARS = (type(None), bool, int, float, str)
 _GZIP = b"\x1f\x8b"  # no JSON text begins like this
 _HASH = re.compile(r"[0-9a-f]{64}")
 _decode = msgspec.json.Decoder().decode
@@ -95,6 +96,19 @@ def place_of(sha256: str) -> str:
 def is_ref(value: Any) -> bool:
     """Is it the stand-in for a payload?"""
     return isinstance(value, Mapping) and _place_in(value.get(REF)) is not None
+
+
+def holds_ref(value: Any) -> bool:
+    """Is there a stand-in anywhere in it? Only containers are looked into."""
+    if type(value) in _SCALARS:
+        return False
+    if type(value) is dict or isinstance(value, Mapping):
+        if REF in value and is_ref(value):
+            return True
+        return any(holds_ref(each) for each in value.values() if isinstance(each, dict | list))
+    if isinstance(value, list):
+        return any(holds_ref(each) for each in value if isinstance(each, dict | list))
+    return False
 
 
 def place_in(value: Any) -> str | None:

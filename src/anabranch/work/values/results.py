@@ -26,11 +26,22 @@ from anabranch.work.values.payloads import (
     PayloadPort,
     encoded,
     hash_of,
+    holds_ref,
     is_ref,
+    load,
+    place_in,
     place_of,
 )
 
-__all__ = ["ResultPolicy", "accumulated", "keep", "manifest", "read_policy", "seen_by_tasks"]
+__all__ = [
+    "ResultPolicy",
+    "accumulated",
+    "keep",
+    "loaded",
+    "manifest",
+    "read_policy",
+    "seen_by_tasks",
+]
 
 STORE = "payloads"
 _ALIASES = {"__ref__": REF, "__preview__": "_preview"}
@@ -103,6 +114,17 @@ def seen_by_tasks(result: Any, travels: Any) -> Any:
     """What later tasks of the pipeline look at: the whole, with the names of its stand-in."""
     replaced = travels is not result and is_ref(travels)
     return WithRef(result, travels) if replaced and isinstance(result, Mapping) else result
+
+
+async def loaded(value: Any, payloads: PayloadPort) -> Any:
+    """The value with every stand-in in it replaced by what it stands for."""
+    if not holds_ref(value):
+        return value
+    if isinstance(value, list):
+        return [await loaded(each, payloads) for each in value]
+    if not is_ref(value):
+        return {key: await loaded(each, payloads) for key, each in value.items()}
+    return seen_by_tasks(await load(payloads, str(place_in(value))), value)
 
 
 class WithRef(dict[str, Any]):
