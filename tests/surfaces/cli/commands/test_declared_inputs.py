@@ -67,6 +67,45 @@ def test_words_of_a_command_are_read_by_the_types_and_refused_at_a_store_and_at_
     assert len(here.ok("runs", "--json").json) == 3  # what was refused left nothing
 
 
+OPEN = f"""{HEAD}metadata: {{name: open}}
+executor: {{spec: {{on_failure: stop}}}}
+inputs: {{token: {{secret: true, required: true}}, pin: {{secret: true}}}}
+workflow:
+  - step: open
+    tool:
+      kind: python
+      args: {{token: "{{{{ workload.token }}}}", pin: "{{{{ workload.pin }}}}"}}
+      code: |
+        open('given', 'a').write(f'{{token}} {{pin}} ')
+        if token == 'wrong': raise RuntimeError('no')
+"""
+
+
+def test_a_redrive_is_given_secrets_by_a_file_and_by_words_at_a_store_and_at_a_server(
+    here: Here,
+) -> None:
+    here.write("open.yaml", OPEN)
+    here.write("wrong.yaml", "{token: wrong, pin: none}")
+    here.write("right.json", '{"token": "first-key", "pin": "0042"}')
+    with served(here.folder / "server.db") as server:
+        for at in ((), ("--server", server.url)):
+            begun = here.run("run", "open.yaml", *at, "--input-file", "wrong.yaml", "--json")
+            again = ("redrive", begun.json["run"], *at, "--json")
+            assert "needs the secrets 'pin', 'token'" in here.run(*again).err
+            assert (
+                "nowhere.json cannot be read"
+                in here.run(*again, "--input-file", "nowhere.json").err
+            )
+            by_file = here.ok(*again, "--input-file", "right.json")
+            over_it = ("--input-file", "right.json", "--input", "pin=0077", "--from", "open")
+            both = here.ok("redrive", by_file.json["run"], *at, "--json", *over_it)
+            assert both.json["status"] == "completed"
+            assert (here.folder / "given").read_text().split() == [
+                "wrong", "none", "first-key", "0042", "first-key", "0077"
+            ]  # fmt: skip
+            (here.folder / "given").unlink()
+
+
 def compare(here: Here, of: tuple[str, ...], words: tuple[str, ...], wanted: Any) -> None:
     given = [word for pair in words for word in ("--input", pair)]
     done: Done = here.run("run", *of, *given, "--json")

@@ -56,6 +56,8 @@ def add_redrive(verbs: c.Verbs) -> None:
     said = "also where another run redrives it already"
     parser.add_argument("--again", action="store_true", help=said)
     c.pairs(parser, "--input", "a secret input of the run once more: no store keeps them")
+    said = "secret inputs of the run once more, as a JSON or YAML file"
+    parser.add_argument("--input-file", metavar="F", help=said)
     c.options(parser, *c.SURROUNDINGS)
     c.watching(parser)
 

@@ -131,6 +131,12 @@ def given_input(options: argparse.Namespace) -> Row:
     return {**given, "input_texts": texts} if texts else given
 
 
+def given_again(options: argparse.Namespace) -> Row:
+    """The secret inputs that a redrive is given: those of the file, and over them what was typed.
+    They are texts, so that one of digits stays what was typed."""
+    return values.file_input(options.input_file) | values.texts(options.input, "input")
+
+
 def warn(problems: Iterable[Problem]) -> None:
     for problem in problems:
         if problem.severity != "note":  # an error that is here has a meaning at run time

@@ -26,7 +26,7 @@ from anabranch.surfaces.cli.backend.local.audit import ACTIONS, AuditLine
 from anabranch.surfaces.cli.backend.local.store import LocalStore
 from anabranch.surfaces.cli.backend.port import Row
 from anabranch.surfaces.cli.commands.control import control
-from anabranch.surfaces.cli.commands.run.followed_run import LEFT, FollowedRun, warn
+from anabranch.surfaces.cli.commands.run.followed_run import LEFT, FollowedRun, given_again, warn
 from anabranch.surfaces.cli.commands.run.orchestrations import definition, session_labels
 from anabranch.surfaces.cli.output import logs
 from anabranch.surfaces.cli.output.exit_codes import EXIT
@@ -215,15 +215,16 @@ def _tell_of_others(session: LocalRun, run_id: str) -> None:
 async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     values.require_store(settings)
     values.import_tools(options.tools)
+    secrets = given_again(options)
     async with local_run(options, settings) as session:
         await session.open(only=())
         origin = session.parts.verbs.read.find(options.run).run
-        run_id = await _begin_redrive(session, origin)
+        run_id = await _begin_redrive(session, origin, secrets)
         session.say(f"run {run_id} redrives {origin}")
         return await session.to_its_end(run_id)
 
 
-async def _begin_redrive(session: LocalRun, origin: str) -> str:
+async def _begin_redrive(session: LocalRun, origin: str, secrets: Row) -> str:
     verbs, options = session.parts.verbs, session.options
     line = session.audit_line("runs.redrive", origin)
     with line.follow():
@@ -232,7 +233,7 @@ async def _begin_redrive(session: LocalRun, origin: str) -> str:
                 origin,
                 from_step=options.from_step,
                 again=options.again,
-                input=values.texts(options.input, "input"),
+                input=secrets,
                 request=RequestRecord(audit=audit),
             )
         )

@@ -18,13 +18,18 @@ from anabranch.kernel import stimuli as s
 from anabranch.net.problems import Problem
 from anabranch.operations.definitions.catalog import SUFFIXES, wanted
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import stop_signals, values
+from anabranch.surfaces.cli import stop_signals
 from anabranch.surfaces.cli.backend.http.backend import http_backend
 from anabranch.surfaces.cli.backend.http.definitions import posted, renamed, sendable
 from anabranch.surfaces.cli.backend.http.runs import HttpRunBackend
 from anabranch.surfaces.cli.backend.identity import who
 from anabranch.surfaces.cli.backend.port import Row
-from anabranch.surfaces.cli.commands.run.followed_run import FollowedRun, given_input, warn
+from anabranch.surfaces.cli.commands.run.followed_run import (
+    FollowedRun,
+    given_again,
+    given_input,
+    warn,
+)
 from anabranch.surfaces.cli.commands.run.orchestrations import definition, session_labels
 from anabranch.surfaces.cli.output import render
 from anabranch.surfaces.cli.output.live import Screen
@@ -179,9 +184,9 @@ async def _definition(options: argparse.Namespace, settings: Settings) -> tuple[
 
 
 async def redrive(options: argparse.Namespace, settings: Settings) -> int:
+    secrets = given_again(options)
     async with http_backend(options, settings) as target:
         watch = RemoteRun(options, target.runs)
-        secrets = values.texts(options.input, "input")
         begun = await target.runs.redrive(
             options.run, options.from_step, again=options.again, secrets=secrets
         )
