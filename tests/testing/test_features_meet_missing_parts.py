@@ -50,9 +50,12 @@ class LackingTheatre(DyingTheatre):
         core.on_defect = lambda _run, _defect: None
         core.require = self.lacks.require_for
         recover(core, self.clock.now())
+        if "call" not in (self.lacks.available.kinds or ()):  # told before anything wakes it
+            assert [*core.broken, *core.lacking] == [RUN]
         core.offer(RUN, s.Cancel("somebody"))  # also brings back a run that only waits
         self._turn_for_a_while(core)
         assert isinstance(core.broken[RUN], MissingRequirements)
+        assert not core.lacking  # nobody is counted twice
         assert self._recorded() == before
         self.left_alone += 1
 

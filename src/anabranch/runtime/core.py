@@ -7,8 +7,8 @@ out. Both the live engine and the simulator drive this class, so what is simulat
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Sequence
+from collections import ChainMap, OrderedDict, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -110,10 +110,14 @@ class Core:
         #: One entry for each run set aside, until the engine is started again: no more than there
         #: are unfinished runs, and nothing of theirs is kept.
         self.broken: dict[str, BaseException] = {}
+        #: Runs that stay in the store and need what is not here, as their definitions say; whoever
+        #: wakes one sets it aside.
+        self.lacking: dict[str, BaseException] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()  # run → status, of the last to finish
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
-        #: Raises for a run that needs what is not here.
-        self.require: Callable[[Net, State], None] = lambda _net, _state: None
+        #: Raises for a run that needs what is not here; without a state where every run of the
+        #: definition does.
+        self.require: Callable[[Net, State | None], None] = lambda _net, _state: None
         #: Whether this engine owns the run; on a shared store another one may.
         self.here: Callable[[str], bool] = everywhere
         self.taking_work = True
@@ -218,7 +222,12 @@ class Core:
     @property
     def known(self) -> set[str]:
         """Runs that are in memory, set aside, or wait for their timer."""
-        return {*self.live, *self.broken, *self.wake_times.runs()}
+        return {*self.live, *self.broken, *self.lacking, *self.wake_times.runs()}
+
+    @property
+    def not_touched(self) -> Mapping[str, BaseException]:
+        """Runs that are set aside, or lack something, and why."""
+        return ChainMap(self.broken, self.lacking)
 
     @property
     def timers(self) -> int:
@@ -309,6 +318,7 @@ class Core:
         for run in gone:
             self.live.pop(run, None)
             self.broken.pop(run, None)
+            self.lacking.pop(run, None)
             self._touched.pop(run, None)
             self.wake_times.set(run, None)
         self.job_queues.forget(gone)
@@ -336,6 +346,7 @@ class Core:
         self._touched.pop(run, None)
         self.job_queues.forget({run})
         self.pools.forget({run})
+        self.lacking.pop(run, None)
         self.broken[run] = defect
         out = self.reactions
         out.effects = [self._unsaid(effect, run) for effect in out.effects]

@@ -85,7 +85,7 @@ class EngineLoop:
         owner: str = "anabranch",
         safe: SecretScope | None = None,
         rights: ReadRights | None = None,
-        require: Callable[[Net, State], None] | None = None,
+        require: Callable[[Net, State | None], None] | None = None,
         seconds: Callable[[], float] | None = None,
     ) -> None:
         """`require` raises for a run that needs what is not here; `seconds` measures durations in
@@ -527,7 +527,7 @@ class EngineLoop:
     @property
     def set_aside(self) -> Mapping[str, BaseException]:
         """The runs that this engine does not touch, and why."""
-        return self._core.broken
+        return self._core.not_touched
 
     @property
     def inbox(self) -> int:

@@ -8,8 +8,11 @@ leases.
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+from anabranch.errors import MissingRequirements, StoreError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import DEFAULT_WORK
 from anabranch.kernel.state import Job
@@ -19,7 +22,11 @@ from anabranch.runtime.live_run import LiveRun
 from anabranch.store.damage import damage_of
 from anabranch.store.ports import Head, Record, StateSnapshot, Store
 
+log = logging.getLogger("anabranch.engine")
+
 PAGE = 1000
+IDLE_DEFINITIONS_MAX = 256  # are read, since whoever opens the engine waits for it
+NAMED_MAX = 10  # runs that a line of the log names
 #: A lease that ran out while no engine was there could not be extended: it gets so long again.
 GRACE_MS = 15_000
 SUBMITTER_ENDED = "the server that had submitted it has ended"
@@ -36,19 +43,29 @@ def recover(
     returns how many came into memory."""
     others, moved = core.inbox, 0
     moving: list[Head] = []
+    needs = IdleNeeds(core)
     for head in unfinished(core.store, only, partitions):  # of a million that wait none is kept
-        if head.status == "queued" and not damage_of(head):
-            core.found_queued.append(head.run)
-        elif head.status != "waiting" or damage_of(head):
+        if head.status not in ("queued", "waiting") or damage_of(head):
             moving.append(head)
-        elif head.next_wake is not None:
-            core.set_wake(head.run, max(head.next_wake, now))
+        else:
+            _leave(core, now, head)
+            if only is None:  # who names some runs looks at them
+                needs.look(head)
         if len(moving) == PAGE:
             moved += _bring_all_back(core, now, moving)
             moving = []
     moved += _bring_all_back(core, now, moving)
+    needs.report()
     core.bring_forward(core.inbox - others)
     return moved
+
+
+def _leave(core: Core, now: int, head: Head) -> None:
+    """In the store, until a place is free or a timer is due."""
+    if head.status == "queued":
+        core.found_queued.append(head.run)
+    elif head.next_wake is not None:
+        core.set_wake(head.run, max(head.next_wake, now))
 
 
 def _bring_all_back(core: Core, now: int, heads: Sequence[Head]) -> int:
@@ -118,3 +135,50 @@ def unfinished(
     while page:
         yield from page
         page = store.unfinished(page[-1].run, PAGE, partitions) if len(page) == PAGE else []
+
+
+class IdleNeeds:
+    """Which of the idle runs that a recovery meets need what this engine has not: nobody loads one
+    that only waits, so nobody would notice before it is woken.
+
+    A definition is read once for all of its runs. What depends on how a run began, its secrets and
+    its chain, is compared when the run is loaded.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._found: dict[str, MissingRequirements | None] = {}  # by definition
+        self._counts: Counter[str] = Counter()
+        self._names: dict[str, list[str]] = {}
+
+    def look(self, head: Head) -> None:
+        key = head.definition
+        if key not in self._found:
+            if len(self._found) >= IDLE_DEFINITIONS_MAX:
+                return
+            self._found[key] = self._lacks(key)
+        missing = self._found[key]
+        if missing is None:
+            return
+        self._core.lacking[head.run] = missing
+        self._counts[key] += 1
+        if self._counts[key] <= NAMED_MAX:
+            self._names.setdefault(key, []).append(head.run)
+
+    def report(self) -> None:
+        """A line of the log for each definition."""
+        for key, names in self._names.items():
+            more = self._counts[key] - len(names)
+            named = ", ".join(names) + (f" and {more:,} more" if more else "")
+            log.warning("%s: %s", self._found[key], named)
+
+    def _lacks(self, definition: str) -> MissingRequirements | None:
+        try:
+            self._core.require(self._core.nets.get(definition), None)
+        except MissingRequirements as missing:
+            return missing
+        except StoreError:
+            raise
+        except Exception:  # whoever wakes the run says what is wrong with its definition
+            log.debug("definition %s cannot be read", definition, exc_info=True)
+        return None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import anabranch
+from anabranch import Toolbox
 from anabranch.errors import DefinitionError, InputError, MissingRequirements
 from anabranch.operations.definitions.available import ENGINE_KINDS
 from anabranch.parts import Parts
@@ -127,6 +128,50 @@ def test_a_server_without_participants_touches_no_run_that_needs_them(tmp_path: 
 
     asyncio.run(looked_at())
     assert log_of(store, name) == before
+
+
+TOOLED = playbook(step("hold", "wait", "use", event="go"), step("use", "weigh"), name="tooled")
+
+
+def with_weigh() -> Toolbox:
+    made = Toolbox()
+    made.tool("weigh")(lambda: 3)
+    return made
+
+
+def test_a_server_without_a_tool_says_at_once_how_many_waiting_runs_need_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing wakes them, so nobody would load one and notice."""
+    store = tmp_path / "kept.db"
+
+    async def begun() -> None:
+        async with anabranch.Engine(store, toolbox=with_weigh()) as engine:
+            for n in range(12):
+                name = await engine.start(TOOLED, run=f"r{n}")
+                await engine.wait(name, standing=True)
+            await engine.start(playbook(step("hold", "wait", event="go")), run="plain")
+
+    async def counted() -> None:
+        async with serving(store) as client:
+            await requirements(client, 12)
+            assert "2 more" in caplog.text
+            refused = await client.post("/runs/r3/cancel", {})
+            assert (refused.status, refused.code) == (409, "missing_requirements")
+            await requirements(client, 12)
+            assert (await client.post("/runs/plain/cancel", {})).status == 200
+
+    asyncio.run(begun())
+    asyncio.run(counted())
+
+
+async def requirements(client: Any, count: int) -> None:
+    checks = (await client.get("/health")).json["checks"]
+    (found,) = [one for one in checks if one["name"] == "requirements"]
+    assert (found["level"], found["value"]) == ("warn", count)
+    assert "(no-tool)" in found["reason"]
+    metrics = (await client.get("/metrics")).text
+    assert f"anabranch_runs_set_aside {count}\n" in metrics
 
 
 def test_an_engine_in_a_program_says_what_is_missing_and_goes_on_when_it_is_there(

@@ -94,15 +94,19 @@ class Preflight:
 
     # -- recorded runs -----------------------------------------------------------------------
 
-    def require_for(self, net: Net, state: State) -> None:
-        """Refuse to touch a recorded run that needs what is not here."""
-        if not state.finished:
-            self._refuse(state.run, self._missing_for(net, state))
+    def require_for(self, net: Net, state: State | None) -> None:
+        """Refuse to touch a recorded run that needs what is not here; without its state, because
+        of what its definition alone says."""
+        if state is None:
+            missing = _each_once([*self._missing(net), *self._pools(net)])
+            self._refuse(f"runs of {net.name!r} that wait are left as they are", missing)
+        elif not state.finished:
+            self._refuse(_left_as_it_is(state), self._missing_for(net, state))
 
     async def require_again(self, net: Net, state: State) -> None:
         """Refuse to do a run again that has ended: the new one will need what this one had."""
         await self.secrets.look(net, state.workload)
-        self._refuse(state.run, self._missing_for(net, state))
+        self._refuse(_left_as_it_is(state), self._missing_for(net, state))
 
     def missing_for(self, net: Net, state: State) -> list[Problem]:
         """What this engine does not have of what the run needs, one problem for each thing."""
@@ -114,11 +118,11 @@ class Preflight:
         return bool(self._missing_for(net, begun))
 
     @staticmethod
-    def _refuse(run: str, missing: list[Problem]) -> None:
+    def _refuse(what: str, missing: list[Problem]) -> None:
         if missing:
             said = "; ".join(f"{one.message} ({one.hint})" for one in missing)
             codes = [one.code for one in missing]
-            raise MissingRequirements(f"run {run} is left as it is: {said}", codes)
+            raise MissingRequirements(f"{what}: {said}", codes)
 
     def _missing_for(self, net: Net, state: State) -> list[Problem]:
         begun = state.started_with
@@ -193,6 +197,10 @@ class Preflight:
         if need.sort == "rule" and not (need.on_chain and have.chain):
             return _no_rule(need)
         return None
+
+
+def _left_as_it_is(state: State) -> str:
+    return f"run {state.run} is left as it is"
 
 
 def _each_once(missing: Iterable[Problem]) -> list[Problem]:

@@ -13,7 +13,11 @@ def add_gauges(core: Core, now: Callable[[], int]) -> None:
     """Gauges of this engine; `now` is its clock."""
     job_queues, pools, put = core.job_queues, core.pools, core.engine_metrics.registry.gauge
     put("anabranch_live_runs", "runs in memory", lambda: len(core.live))
-    put("anabranch_runs_set_aside", "runs that a defect stopped", lambda: len(core.broken))
+    put(
+        "anabranch_runs_set_aside",
+        "runs that a defect stopped, or that need what this engine has not",
+        lambda: len(core.not_touched),
+    )
     put("anabranch_inbox", "stimuli that wait for a turn", lambda: core.inbox)
     put("anabranch_timers", "runs with a timer set", lambda: core.timers)
     put(
