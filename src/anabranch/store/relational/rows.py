@@ -8,8 +8,9 @@ Two labels with the same number do no harm: whoever finds a run by one asks for 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from typing import Any
 
@@ -19,6 +20,7 @@ from anabranch.store.ports import Definition, DefinitionCard, Head, HeadFilter, 
 from anabranch.store.relational.connection import Row
 
 LABEL_COLUMNS = ("label", "labelled_at", "labelled_run")
+_LAST_WITH_CASE = 0x1E943  # of Unicode, an Adlam letter
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -63,10 +65,25 @@ def regex_word(word: str) -> str:
 
 
 def _either_case(letter: str) -> str:
-    """The set of both, where there are two; "" where there are not."""
-    cases = dict.fromkeys((letter, letter.lower(), letter.upper()))
-    found = "".join(one for one in cases if len(one) == 1)
+    """The set of its forms, where there are several; "" where there are not. For a letter of A to Z
+    these are two, as `LIKE` has it."""
+    forms = dict.fromkeys((letter, letter.lower(), letter.upper()))
+    if letter > "\x7f":
+        folded = letter.casefold()
+        forms |= dict.fromkeys((folded, *_folded_letters().get(folded, "")))
+    found = "".join(one for one in forms if len(one) == 1)
     return f"[{found}]" if len(found) > 1 else ""
+
+
+@cache
+def _folded_letters() -> Mapping[str, str]:
+    """By what Unicode folds them to, the letters that this changes. Some differ from both of their
+    cases: a small sigma at the end of a word, the `ẞ` of capitals, the `ǅ` of titles."""
+    found: defaultdict[str, str] = defaultdict(str)
+    for letter in map(chr, range(0x80, _LAST_WITH_CASE + 1)):
+        if (folded := letter.casefold()) != letter:
+            found[folded] += letter
+    return found
 
 
 #: A damaged text must not keep the rows around it from being read. It is called for every text of

@@ -118,6 +118,18 @@ class ListsSuite:
         both = HeadFilter(search="r-", name="order", labels={"tier": "1"})
         assert [head.run for head in self.store.heads(both)] == ["r-one"]
 
+    def test_a_search_finds_every_form_of_a_letter(self) -> None:
+        """Some letters have more than two: a sigma at the end of a word, a letter of titles."""
+        alike = ["ΣΊΣΥΦΟΣ σίσυφος", "Straße STRAẞE", "Ǆep ǅep ǆep", "Ёлка ёлка", "\u03a9m \u2126m \u03c9M"]
+        names = [name for words in alike for name in words.split()]
+        for number, name in enumerate(names):
+            self.store.commit(a_batch(a_commit(f"r{number}", 1, name=name)))
+        for words in alike:
+            for word in words.split():
+                for search in (word, word.lower(), word.upper() if word != "Straße" else word):
+                    found = self.store.heads(HeadFilter(search=search))
+                    assert {head.name for head in found} == set(words.split()), search
+
     def test_the_reason_of_a_run_is_that_of_its_last_commit(self) -> None:
         self.store.commit(a_batch(a_commit("r1", 1, reason="ask waits for a decision")))
         self.store.commit(a_batch(a_commit("r1", 2)))
