@@ -22,7 +22,7 @@ import msgspec
 from anabranch import files
 from anabranch.dialects.port import RegisteredTool
 from anabranch.dialects.source import SourceLimits
-from anabranch.errors import AnabranchError, Conflict, InputError, NotFound
+from anabranch.errors import AnabranchError, Conflict, InputError, NotFound, StoreError
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem, did_you_mean
 from anabranch.operations.definitions.alias import FAMILY as ALIAS
@@ -38,6 +38,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 PATH_MAX = 200
 CHILDREN_MAX = 1000  # definitions that are looked at to find a cycle
 BY_ID, SCHEME = "catalog-id:", "catalog://"
+VERSIONS_MEANWHILE = 8  # whose schedules are kept in the place of that of an older one
 _PATH = re.compile(r"[^\s@:\\/]+(?:/[^\s@:\\/]+)*")
 _VERSION = re.compile(r"(.+)@([0-9]{1,9}|latest)")
 
@@ -88,6 +89,7 @@ class KeptDraft(NamedTuple):
 
     draft: Draft
     prepared: Prepared
+    entry: CatalogEntry  # as this caller wrote or found it: others may have added versions since
     is_new: bool
     warning: str  # of its schedule
 
@@ -260,23 +262,58 @@ class Catalog:
         paths = _placed(ready)
         for path in paths:
             self._require_no_alias(path)
-        fresh: dict[str, CatalogEntry] = {}
+        written = self._write(paths, now, actor)
+        said = {path: self._keep_schedule(path, paths[path][1], now, actor) for path in paths}
+        return {path: KeptDraft(*paths[path], *written[path], said[path]) for path in paths}
+
+    def _write(
+        self, paths: Mapping[str, tuple[Draft, Prepared]], now: int, actor: str
+    ) -> dict[str, tuple[CatalogEntry, bool]]:
+        """By path its entry, and whether it is new. Who registers the same text at the same time
+        may come first, with another text not."""
+        wanted = self._entries(paths, now, actor)
+        try:
+            return self._add(wanted)
+        except Conflict as conflict:
+            try:
+                again = self._entries(paths, now, actor)
+            except StoreError:  # in one transaction with more, which has failed as a whole
+                raise conflict from None
+            if any(
+                not one.id and one.version > wanted[path].version for path, one in again.items()
+            ):
+                raise
+            return self._add(again)
+
+    def _entries(
+        self, paths: Mapping[str, tuple[Draft, Prepared]], now: int, actor: str
+    ) -> dict[str, CatalogEntry]:
+        """The newest version of each path where that is this text, or else the next, without id."""
+        found: dict[str, CatalogEntry] = {}
         for path, (_, one) in paths.items():
             before = self._kept.catalog_entry(path)
-            if before is None or before.fingerprint != one.net.fingerprint:
-                self._kept.put_definition(msgspec.structs.replace(one.definition, created_at=now))
-                fresh[path] = CatalogEntry(
-                    path=path,
-                    version=1 if before is None else before.version + 1,
-                    fingerprint=one.net.fingerprint,
-                    name=one.net.name,
-                    dialect=one.net.dialect,
-                    created_at=now,
-                    created_by=actor,
-                )
-        self._kept.add_catalog(list(fresh.values()))
-        said = {path: self._keep_schedule(path, paths[path][1], now, actor) for path in paths}
-        return {path: KeptDraft(*paths[path], path in fresh, said[path]) for path in paths}
+            if before is not None and before.fingerprint == one.net.fingerprint:
+                found[path] = before
+                continue
+            self._kept.put_definition(msgspec.structs.replace(one.definition, created_at=now))
+            found[path] = CatalogEntry(
+                path=path,
+                version=1 if before is None else before.version + 1,
+                fingerprint=one.net.fingerprint,
+                name=one.net.name,
+                dialect=one.net.dialect,
+                created_at=now,
+                created_by=actor,
+            )
+        return found
+
+    def _add(self, entries: Mapping[str, CatalogEntry]) -> dict[str, tuple[CatalogEntry, bool]]:
+        fresh = [one for one in entries.values() if not one.id]
+        ids = dict(zip((one.path for one in fresh), self._kept.add_catalog(fresh), strict=True))
+        return {
+            path: (msgspec.structs.replace(one, id=ids.get(path, one.id)), path in ids)
+            for path, one in entries.items()
+        }
 
     def report(self, kept: Mapping[str, KeptDraft]) -> list[Registered]:
         return [self._registered(path, one) for path, one in kept.items()]
@@ -294,16 +331,30 @@ class Catalog:
         """The schedule of a definition is that of its newest version; returns a warning, or ""."""
         from anabranch.operations.schedules.registered import keep_schedule  # only to register
 
-        return keep_schedule(self._kept, path, one.net.schedule, now, actor)
+        net = one.net
+        for _ in range(VERSIONS_MEANWHILE):
+            said = keep_schedule(self._kept, path, net.schedule, now, actor)
+            newest = self._newest(path)  # others may have kept the schedule of theirs before ours
+            if newest is None or newest.fingerprint == net.fingerprint:
+                break
+            net = newest
+        return said
+
+    def _newest(self, path: str) -> Net | None:
+        """Of the versions that the store keeps."""
+        found = self._in_store(CatalogTarget(path))
+        if found is None:
+            return None
+        text = _as_text(found.text)
+        return CACHE.compile(text, file=found.file, tools=(), any_tool=True).net
 
     def _registered(self, path: str, kept: KeptDraft) -> Registered:
-        entry, one = self._kept.catalog_entry(path), kept.prepared
-        assert entry is not None
+        one = kept.prepared
         found = [*one.problems, *self.cycles(one.net, f"{SCHEME}{path}")]
         said = [str(problem) for problem in found if problem.severity == "warning"]
         said += [kept.warning] if kept.warning else []
         file, is_new = kept.draft.file, kept.is_new
-        return msgspec.structs.replace(shown(entry), new=is_new, file=file, problems=said)
+        return msgspec.structs.replace(shown(kept.entry), new=is_new, file=file, problems=said)
 
     # -- children ----------------------------------------------------------------------------
 

@@ -120,7 +120,13 @@ class ListsSuite:
 
     def test_a_search_finds_every_form_of_a_letter(self) -> None:
         """Some letters have more than two: a sigma at the end of a word, a letter of titles."""
-        alike = ["ΣΊΣΥΦΟΣ σίσυφος", "Straße STRAẞE", "Ǆep ǅep ǆep", "Ёлка ёлка", "\u03a9m \u2126m \u03c9M"]
+        alike = [
+            "ΣΊΣΥΦΟΣ σίσυφος",
+            "Straße STRAẞE",
+            "Ǆep ǅep ǆep",
+            "Ёлка ёлка",
+            "\u03a9m \u2126m \u03c9M",
+        ]
         names = [name for words in alike for name in words.split()]
         for number, name in enumerate(names):
             self.store.commit(a_batch(a_commit(f"r{number}", 1, name=name)))
