@@ -69,6 +69,49 @@ def test_every_body_has_an_example_that_fits_its_type() -> None:
             msgspec.convert(route.example, route.body)
 
 
+def reached(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The schemas that one is made of, by name."""
+    waiting, seen = [json.dumps(schema)], set[str]()
+    while waiting:
+        for name in set(re.findall(r"#/components/schemas/([^\"]+)", waiting.pop())) - seen:
+            seen.add(name)
+            one = WHOLE["components"]["schemas"][name]
+            waiting.append(json.dumps(one))
+            yield name, one
+
+
+def test_a_definition_in_a_request_is_its_text_or_its_json() -> None:
+    of_a_name = {"AfterDraft"}
+    found = set()
+    for path, methods in WHOLE["paths"].items():
+        for operation in methods.values():
+            for name, schema in reached(operation.get("requestBody", {})):
+                if name in of_a_name or "definition" not in schema.get("properties", {}):
+                    continue
+                kinds = {one.get("type") for one in schema["properties"]["definition"]["anyOf"]}
+                assert {"string", "object"} <= kinds, (path, name)
+                found.add(path.removeprefix(API))
+    assert found >= {"/runs", "/catalog", "/schedules", "/triggers", "/definitions/check"}
+
+
+def test_json_is_taken_where_text_is() -> None:
+    given = playbook(step("a"), name="hello")
+    bodies = {
+        "/catalog": {"definitions": [{"definition": given, "path": "hello"}]},
+        "/schedules": {"name": "s", "definition": given, "every": "1h"},
+        "/triggers": {"name": "t", "definition": given, "after": {"definition": "zz"}},
+        "/definitions/format": {"definition": given},
+    }
+
+    async def go() -> None:
+        async with serving() as client:
+            for path, body in bodies.items():
+                reply = await client.post(path, body)
+                assert reply.status in (200, 201), (path, reply.text)
+
+    asyncio.run(go())
+
+
 def test_the_example_of_a_body_is_taken() -> None:
     async def go() -> None:
         async with serving() as client:

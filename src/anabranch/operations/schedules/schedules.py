@@ -55,7 +55,7 @@ class ScheduleDraft(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     path: str | None = None  # of the catalog, in its newest version
     version: int | None = None  # of the path, instead of the newest
     fingerprint: str | None = None  # of a stored definition
-    definition: str | None = None  # its text; it is stored
+    definition: str | dict[str, Any] | None = None  # its text or JSON; it is stored
     file: str = "<text>"  # what the file of the definition is called; none is read
     cron: str | None = None
     every: str | int | float | None = None

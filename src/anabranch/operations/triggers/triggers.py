@@ -106,7 +106,7 @@ class TriggerDraft(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     path: str | None = None  # of the catalog, or an alias
     version: int | None = None  # of the path, instead of the newest
     fingerprint: str | None = None  # of a stored definition
-    definition: str | None = None  # its text; it is stored
+    definition: str | dict[str, Any] | None = None  # its text or JSON; it is stored
     file: str = "<text>"  # what the file of the definition is called; none is read
     signal: SignalDraft | None = None
     input: dict[str, Any] | None = None  # templates; without it the body of the call

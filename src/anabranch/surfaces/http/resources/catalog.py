@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from anabranch.operations.definitions.catalog import Catalog, Draft, Registered
-from anabranch.operations.definitions.prepare import TEXT
+from anabranch.operations.definitions.prepare import TEXT, as_text
 from anabranch.surfaces.http.guard.audit import SUBJECT
 from anabranch.surfaces.http.guard.shares import checking
 from anabranch.surfaces.http.io.readers import look
@@ -29,9 +29,10 @@ DEFINITIONS_MAX = 200  # of one request
 
 
 class DefinitionAt(msgspec.Struct, forbid_unknown_fields=True):
-    """A definition as text, what its file is called, and its path if its metadata says none."""
+    """A definition as text or as a JSON object, what its file is called, and its path if its
+    metadata says none."""
 
-    definition: str
+    definition: str | dict[str, Any]
     file: str = TEXT
     path: str = ""
 
@@ -70,8 +71,7 @@ async def register(request: web.Request) -> web.StreamResponse:
 
 
 def _draft(given: DefinitionAt) -> Draft:
-    text = source_of(given.definition)
-    assert isinstance(text, str)
+    text = as_text(source_of(given.definition))
     return Draft(text, label_of(given.file), given.path)
 
 

@@ -23,7 +23,14 @@ from anabranch.net.problems import Problem
 from anabranch.operations.access.credentials import looked_up
 from anabranch.operations.definitions.catalog import SCHEME, Catalog, missing_in
 from anabranch.operations.definitions.inputs import inputs_of
-from anabranch.operations.definitions.prepare import TEXT, Prepared, canonical_form, check, prepare
+from anabranch.operations.definitions.prepare import (
+    TEXT,
+    Prepared,
+    as_text,
+    canonical_form,
+    check,
+    prepare,
+)
 from anabranch.operations.definitions.rate_check import unheeded_rates
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.operations.read.reader import draw
@@ -75,9 +82,9 @@ class DefinitionGiven(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PlaybookText(msgspec.Struct, forbid_unknown_fields=True):
-    """A playbook as text. One whose `file` is called `….json` stays JSON."""
+    """A playbook as text or as a JSON object. One whose `file` is called `….json` stays JSON."""
 
-    definition: str
+    definition: str | dict[str, Any]
     file: str = TEXT
 
 
@@ -190,9 +197,10 @@ def _of_children(net: Net, catalog: Catalog) -> list[Problem]:
 async def respell(request: web.Request) -> web.StreamResponse:
     """A playbook in the canonical spelling."""
     given = await read_body(request, PlaybookText)
+    before = as_text(given.definition)
     async with checking(request):
-        text = await in_thread(canonical_form, given.definition, label_of(given.file))
-    return answer(shapes.Respelled(definition=text, changed=text != given.definition))
+        text = await in_thread(canonical_form, before, label_of(given.file))
+    return answer(shapes.Respelled(definition=text, changed=text != before))
 
 
 async def draw_one(request: web.Request) -> web.StreamResponse:
