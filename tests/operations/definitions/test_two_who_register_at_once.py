@@ -7,7 +7,6 @@ A call of the store is one moment: between any two of them another server may do
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,34 +16,10 @@ from anabranch.operations.definitions.catalog import Catalog, Draft, Registered
 from anabranch.operations.schedules.schedule import FAMILY, SCHEDULES
 from anabranch.store.memory.store import MemoryStore
 
+from ..interrupted import Interrupted
+
 MOMENTS = 40  # more than a registration has
 PATH = "etl/load"
-
-
-class Interrupted:
-    """A store before whose nth call somebody else comes."""
-
-    def __init__(self, store: MemoryStore, moment: int, meanwhile: Callable[[], None]) -> None:
-        self._store = store
-        self._left = moment
-        self._meanwhile = meanwhile
-
-    def __getattr__(self, name: str) -> Any:
-        called = getattr(self._store, name)
-        if not callable(called):
-            return called
-
-        def call(*args: Any, **named: Any) -> Any:
-            self._left -= 1
-            if not self._left:
-                self._meanwhile()
-            return called(*args, **named)
-
-        return call
-
-    @property
-    def was_interrupted(self) -> bool:
-        return self._left <= 0
 
 
 def text(result: int) -> str:

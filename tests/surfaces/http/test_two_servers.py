@@ -72,6 +72,36 @@ def test_a_patch_with_a_key_at_two_servers_at_once_takes_effect_once(postgres: s
     run(work())
 
 
+def test_two_servers_that_are_asked_at_once_redrive_a_run_once(postgres: str) -> None:
+    """And the refusal of one leaves nothing behind that would keep others from it."""
+    fails = playbook(step("a", "python", code="raise ValueError('no')"), name="fails")
+
+    async def work() -> None:
+        async with two(postgres) as both:
+            store = both[0].parts.store
+            for _ in range(KEYS):
+                origin = await both[0].start(fails)
+                await both[0].get(f"/runs/{origin}/wait?seconds=30")
+                path = f"/runs/{origin}/redrive"
+                unknown = await both[0].post(path, {"from": "nowhere"})
+                assert unknown.status == 422
+                replies = await asyncio.gather(*(each.post(path, {}) for each in both))
+                assert sorted(one.status for one in replies) == [201, 409]
+                assert [one.code for one in replies if one.status == 409] == ["redriven"]
+                assert len(store.redrives([origin])) == 1
+                assert (await both[1].post(path, {"again": True})).status == 201
+            falls = {**fails, "metadata": {"name": "falls"}}
+            origins = [await both[0].start(falls) for _ in range(KEYS)]
+            for origin in origins:
+                await both[0].get(f"/runs/{origin}/wait?seconds=30")
+            bulk = {"verb": "redrive", "filter": {"name": "falls"}}
+            await asyncio.gather(*(each.post("/bulk", bulk) for each in both))
+            assert {head.origin for head in store.redrives(origins)} == set(origins)
+            assert len(store.redrives(origins)) == KEYS
+
+    run(work())
+
+
 def test_who_has_signed_in_at_one_server_is_known_at_the_other(postgres: str) -> None:
     async def work() -> None:
         async with two(postgres) as both:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, get_args
 from weakref import WeakValueDictionary
 
@@ -167,15 +168,21 @@ class Verbs:
         """
         found = await self._redrive(run, from_step)
         async with self._redriving.setdefault(found.run, asyncio.Lock()):
-            if not again:
-                from anabranch.operations.runs.redrive_plan import require_first
-
-                await asyncio.to_thread(require_first, self.engine.store, found.run, new)
             again_given = _checked_input(input)
             marks = found.marks(again_given)
-            return await self._begin_redrive(
-                found, new, again_given, trace=trace, marks=marks, request=request
-            )
+            async with self._first_redrive(found.run, new, again=again):
+                return await self._begin_redrive(
+                    found, new, again_given, trace=trace, marks=marks, request=request
+                )
+
+    def _first_redrive(
+        self, run: str, new: str | None, *, again: bool
+    ) -> AbstractAsyncContextManager[None]:
+        if again:
+            return nullcontext()
+        from anabranch.operations.runs.redrive_claim import first_redrive
+
+        return first_redrive(self.engine.store, run, new, self.engine.clock.now())
 
     async def _begin_redrive(
         self, found: PreparedRedrive, new: str | None, secrets: Mapping[str, Any], **given: Any
