@@ -54,7 +54,7 @@ def limit_detail(store: Store, key: str) -> LimitDetail:
     there = store.admissions(key, RUNS_SHOWN)
     if not there:
         message = f"no unfinished run has a limit {key!r:.200}"
-        raise NotFound(message, hint="`anabranch limits` lists them")
+        raise NotFound(message, hint=_meant(store, key))
     waiting = [one for one in there if one.admitted_at is None]
     first = len(there) - len(waiting)
     card = LimitCard(
@@ -68,6 +68,15 @@ def limit_detail(store: Store, key: str) -> LimitDetail:
         card = next((one for one in every_limit(store) if one.key == key), card)
     runs = [_run(one, max(0, number - first)) for number, one in enumerate(there, 1)]
     return LimitDetail(**msgspec.structs.asdict(card), runs=runs)
+
+
+def _meant(store: Store, key: str) -> str:
+    """The name of a limit has the key of its `concurrency` in brackets."""
+    ending = key if key.endswith("]") else f"[{key}]"
+    for one in limit_page(store, limit=1000):
+        if key and one.key.endswith(ending):
+            return f"did you mean {one.key!r:.300}? `anabranch limits` lists all of them"
+    return "`anabranch limits` lists them"
 
 
 def _card(one: LimitedKey) -> LimitCard:

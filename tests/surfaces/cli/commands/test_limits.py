@@ -115,6 +115,16 @@ def test_pages_over_http_have_every_key_once(here: Here) -> None:
         ] == found
 
 
+def test_a_key_without_its_brackets_is_answered_with_the_name_of_its_limit(here: Here) -> None:
+    with served(here.store) as server:
+        started(server, "acme")
+        for key in ("acme", "[acme]"):
+            done = here.run("limits", key, "--server", server.url)
+            assert done.code != 0
+            assert "did you mean 'invoices[acme]'?" in done.err
+        assert "did you mean" not in here.run("limits", "acm", "--server", server.url).err
+
+
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [
