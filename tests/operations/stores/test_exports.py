@@ -441,8 +441,10 @@ def test_webhooks_are_not_told_of_what_happened_elsewhere(
     exported(store, runs, tmp_path / "runs.gz")
     target = MemoryStore()
     a_hook(target, "h1")
+    a_hook(target, "off", enabled=False)
     taken(target, tmp_path / "runs.gz")
-    assert target.feed(target.cursors("h1").get(0, 0)) == []
+    for name in ("h1", "off"):
+        assert target.feed(target.cursors(name).get(0, 0)) == []
     assert target.positions()[0] > 0
 
 
@@ -454,7 +456,15 @@ def test_a_webhook_that_is_behind_loses_nothing(
     exported(store, runs[1:], tmp_path / "rest.gz")
     target = MemoryStore()
     taken(target, tmp_path / "one.gz")
-    target.add_hook(Hook(id="h1", url="https://x.example", secret="x", kinds=("*",)))
-    with pytest.raises(Refused, match="webhook h1 has yet to look at events"):
-        taken(target, tmp_path / "rest.gz")
+    refusals = {
+        "https://x.example": "webhook h1 has yet to look at events",
+        "trigger:report": "trigger report has yet to look at events",
+    }
+    for url, said in refusals.items():
+        for enabled in (True, False):
+            hook = Hook(id="h1", url=url, secret="x", kinds=("*",), enabled=enabled)
+            target.add_hook(hook)
+            with pytest.raises(Refused, match=said):
+                taken(target, tmp_path / "rest.gz")
+            assert target.drop_hook("h1")
     assert contents(target)[0] == 1

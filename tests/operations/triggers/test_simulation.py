@@ -1,6 +1,8 @@
-"""Triggers after finished runs, with crashes between any two calls of the store and two servers.
+"""Triggers after finished runs, with crashes between any two calls of the store, two servers,
+pauses and purges.
 
-Laws: every finished run that fits begins one run, and no other run begins any.
+Laws: every finished run that fits begins one run, and no other run begins any; a purge keeps the
+runs that are still to begin one, and no others for long.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from anabranch.clock import ManualClock
 from anabranch.kernel import events as e
+from anabranch.operations.runs.purge import purge
 from anabranch.operations.triggers.chains import (
     BEGUN,
     ChainDispatcher,
@@ -23,12 +27,18 @@ from anabranch.operations.triggers.chains import (
     run_after,
     trigger_name,
 )
-from anabranch.operations.triggers.trigger import AfterRules, Trigger, record_of
+from anabranch.operations.triggers.trigger import (
+    FAMILY,
+    TRIGGERS,
+    AfterRules,
+    Trigger,
+    record_of,
+)
 from anabranch.operations.webhooks.sender import SendResult
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import WebhookDelivery
 from anabranch.store.memory.store import MemoryStore
-from anabranch.store.ports import Batch, Commit, Head
+from anabranch.store.ports import Batch, Commit, Head, HeadFilter
 from seeds import seeds
 
 NOW = 1_794_916_800_000
@@ -55,6 +65,17 @@ class World:
     def may_crash(self) -> None:
         if self.dice.random() < self.chance:
             raise Crash
+
+    def pause(self, at: int | None) -> None:
+        """Or let it go on; as the verbs do."""
+        record = self.store.record(FAMILY, "then")
+        assert record is not None
+        trigger = replace(TRIGGERS.document(record), paused_at=at)
+        assert self.store.put_record(record_of(trigger, NOW), record.version)
+        keep_hooks(self.store)
+
+    def purge(self) -> None:
+        purge(self.store, 0, self.clock.now() + 1)
 
     def finish(self, number: int) -> None:
         run, name = f"r{number}", self.dice.choice(["order", "other"])
@@ -107,6 +128,7 @@ class Dispatcher(ChainDispatcher):
 
     async def _fire(self, name: str, one: WebhookDelivery) -> SendResult:
         run = run_after(name, one.run, finished_at(one.body))
+        assert self.world.store.head(one.run) is not None, "its templates read the finished run"
         self.world.may_crash()
         self.world.begun.setdefault(one.run, set()).add(run)
         self.world.may_crash()
@@ -164,6 +186,12 @@ def test_each_finished_run_that_fits_begins_one_run_whatever_crashes(
         for _ in range(LOOKS):
             if left and world.dice.random() < 0.5:
                 world.finish(left.pop())
+            if world.dice.random() < 0.1:
+                world.purge()
+            if left and world.dice.random() < 0.1:
+                world.pause(world.dice.choice([NOW, None]))
+            elif not left:
+                world.pause(None)
             await look(world, servers, world.dice.randrange(SERVERS))
             world.clock.advance_to(world.clock.now() + world.dice.choice([0, 1000, 70_000]))
             if not left and world.chance:
@@ -177,9 +205,13 @@ def test_each_finished_run_that_fits_begins_one_run_whatever_crashes(
     assert trigger_name(hook) == "then"
     assert set(world.begun) == world.fitting
     assert all(len(runs) == 1 for runs in world.begun.values()), "firing again is the same run"
+    world.purge()
+    assert world.store.heads(HeadFilter()) == []
 
 
 def settled(world: World) -> bool:
     """The cursor is at the end, and nothing is pending."""
+    if world.store.cursors("tr.then").get(0, 0) < world.store.positions()[0]:
+        return False
     backlog = world.store.backlog().get("tr.then")
     return len(world.begun) >= len(world.fitting) and (backlog is None or not backlog.pending)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from anabranch.kernel import events as e
 from anabranch.operations.runs.purge import purge
-from anabranch.store.hook_ports import DeliveryFilter
+from anabranch.store.hook_ports import INTERNAL, DeliveryFilter, Hook
 from anabranch.store.sqlite.store import SqliteStore
 from hangs import HANG_SECONDS
 
@@ -178,6 +178,30 @@ def test_a_purge_waits_until_every_enabled_hook_has_looked() -> None:
         await scene.rounds()
         assert purge(scene.store, 0, later).runs == 1
         assert ids(scene.receiver.came) == [("r1", 3)]
+
+    run(work())
+
+
+def test_a_purge_keeps_what_a_paused_trigger_is_to_act_on_and_nothing_else() -> None:
+    async def work() -> None:
+        scene = Scene()
+        trigger = Hook(
+            id="tr.t",
+            url=f"{INTERNAL}t",
+            secret="none:trigger",
+            kinds=("run.finished",),
+            labels={"tenant": "a"},
+            enabled=False,
+        )
+        scene.store.add_hook(trigger)
+        scene.whole_run("awaited", labels={"tenant": "a"})
+        scene.whole_run("other", labels={"tenant": "b"})
+        later = scene.clock.now() + 1000
+        assert purge(scene.store, 0, later).runs == 1
+        assert scene.store.head("awaited") is not None
+        end = scene.store.positions()[0]
+        assert scene.store.advance_hook("tr.t", 0, end, [])
+        assert purge(scene.store, 0, later).runs == 1
 
     run(work())
 

@@ -2,7 +2,7 @@
 
 A run stays while an unfinished one depends on it: its parent, or a run that redrives it, also where
 runs that ended stand between the two. It also stays until every webhook that is enabled has looked
-at its last event.
+at its last event, and while a trigger, also one that is paused, has yet to act on it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import msgspec
 from msgspec.structs import replace
 
+from anabranch.operations.webhooks.matcher import concerns
+from anabranch.store.hook_ports import Backlog, DeliveryFilter, Hook
 from anabranch.store.ports import Forgotten, Head, HeadFilter, Retention, Space, Store
 
 PAGE = 1000  # runs that are looked at in one go
@@ -121,7 +124,7 @@ def kept_back(store: Store, heads: Sequence[Head]) -> Callable[[Head], str]:
     def why(head: Head) -> str:
         if head.run in needed:
             return "an unfinished run depends on it"
-        return "a webhook has yet to look at its last events" if head.run in untold else ""
+        return untold(head)
 
     return why
 
@@ -161,14 +164,43 @@ def _with_dependents(store: Store, heads: Sequence[Head]) -> dict[str, Head]:
     return known
 
 
-def _untold(store: Store) -> set[str]:
-    """Runs with events that some webhook has yet to look at."""
-    cursors = [store.cursors(hook.id) for hook in store.hooks() if hook.enabled]
-    untold: set[str] = set()
+def _untold(store: Store) -> Callable[[Head], str]:
+    """For a run: whether some webhook has yet to look at its events, or a trigger to act on it."""
+    hooks = store.hooks()
+    untold = _ahead(store, [hook for hook in hooks if hook.enabled])
+    waits = [_awaited_by(store, hook) for hook in hooks if hook.internal]
+
+    def why(head: Head) -> str:
+        if head.run in untold:
+            return "a webhook has yet to look at its last events"
+        return "a trigger has yet to act on it" if any(each(head) for each in waits) else ""
+
+    return why
+
+
+def _awaited_by(store: Store, hook: Hook) -> Callable[[Head], bool]:
+    """Whether this hook of a trigger is to fire for a run. One that is paused may stay so for long:
+    it keeps no other runs, and the store is asked only where some of its own are looked at."""
+    ahead = cache(lambda: set() if hook.enabled else _ahead(store, [hook]))
+    busy = cache(lambda: store.backlog().get(hook.id, Backlog()).pending > 0)
+
+    def waits(head: Head) -> bool:
+        if not concerns(hook, head):
+            return False
+        asked = DeliveryFilter(hook=hook.id, state="pending", run=head.run, limit=1)
+        return head.run in ahead() or (busy() and bool(store.deliveries(asked)))
+
+    return waits
+
+
+def _ahead(store: Store, hooks: Sequence[Hook]) -> set[str]:
+    """Runs with events that one of these hooks has yet to look at."""
+    cursors = [store.cursors(hook.id) for hook in hooks]
+    found: set[str] = set()
     for partition in store.positions() if cursors else ():
         seen = min(each.get(partition, 0) for each in cursors)
-        untold |= store.runs_after(seen, partition)
-    return untold
+        found |= store.runs_after(seen, partition)
+    return found
 
 
 def _parent(head: Head) -> str | None:

@@ -2,8 +2,9 @@
 
 Every line, hash and definition is looked at, and every log is replayed by the kernel, before the
 store changes. A run that is there with the same history stays as it is; with another history
-everything is refused. No engine may be at work on the store, and webhooks are not told of what
-happened elsewhere long ago. Memory holds the log of one run, and one payload, at a time.
+everything is refused. No engine may be at work on the store, and webhooks and triggers, also those
+that are off, are not told of what happened elsewhere long ago. Memory holds the log of one run, and
+one payload, at a time.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from anabranch.operations.stores.export_file import (
 from anabranch.operations.stores.exports import log_hash
 from anabranch.runtime.nets import Compile
 from anabranch.store.damage import events_of, require_next
+from anabranch.store.hook_ports import INTERNAL, Hook
 from anabranch.store.ports import Batch, Commit, Definition, Head, Hold, Record, Store
 
 DAY_MS = 86_400_000
@@ -355,18 +357,26 @@ class _Writing:
 
 
 def _hooks_at_the_end(store: Store) -> Mapping[str, Mapping[int, int]]:
-    """By webhook how far it has looked: to the end, or what it still has to say would be lost."""
+    """By webhook how far it has looked: to the end, or what it still has to say would be lost. One
+    that is off, or that of a paused trigger, goes on from its place later."""
     ends = store.positions()
     seen: dict[str, Mapping[int, int]] = {}
     for hook in store.hooks():
-        cursors = store.cursors(hook.id)
-        if hook.enabled and any(cursors.get(at, 0) < end for at, end in ends.items()):
-            message = f"webhook {hook.id} has yet to look at events of this store"
-            hint = "start a server until it has, or disable it"
-            raise Refused(f"{message}: {hint}. Nothing was imported", code="webhook_behind")
-        if hook.enabled:
-            seen[hook.id] = cursors
+        seen[hook.id] = cursors = store.cursors(hook.id)
+        if any(cursors.get(at, 0) < end for at, end in ends.items()):
+            raise _behind(hook)
     return seen
+
+
+def _behind(hook: Hook) -> Refused:
+    called = f"webhook {hook.id}"
+    if hook.internal:
+        called = f"trigger {hook.url.removeprefix(INTERNAL)}"
+    hint = "start a server until it has, or delete it"
+    if not hook.enabled:
+        hint = "resume it and start a server until it has, or delete it"
+    message = f"{called} has yet to look at events of this store: {hint}. Nothing was imported"
+    return Refused(message, code="webhook_behind")
 
 
 def _pass_over(store: Store, seen: Mapping[str, Mapping[int, int]]) -> None:

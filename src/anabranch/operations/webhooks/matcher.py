@@ -61,6 +61,15 @@ def delivery_id(hook: str, run: str, seq: int) -> str:
     return f"{hook}:{run}:{seq}"
 
 
+def concerns(hook: Hook, head: Head) -> bool:
+    """Whether events of this run are what the hook asked for, whichever they are."""
+    return (
+        (hook.dialect is None or hook.dialect == head.dialect)
+        and (hook.name is None or hook.name == head.name)
+        and all(head.labels.get(key) == value for key, value in hook.labels.items())
+    )
+
+
 class _Wish:
     """One hook's wishes, prepared."""
 
@@ -74,14 +83,6 @@ class _Wish:
 
     def may_want(self, entry: Entry) -> bool:
         return self.follows or any(mark in entry.events for mark in self.marks)
-
-    def takes(self, head: Head) -> bool:
-        hook = self.hook
-        return (
-            (hook.dialect is None or hook.dialect == head.dialect)
-            and (hook.name is None or hook.name == head.name)
-            and all(head.labels.get(key) == value for key, value in hook.labels.items())
-        )
 
 
 class WebhookMatcher:
@@ -120,7 +121,7 @@ class WebhookMatcher:
 
     def _wanted(self, entry: Entry, wish: _Wish, now: int) -> list[WebhookDelivery]:
         head = self._store.head(entry.run)
-        if head is None or not wish.takes(head):
+        if head is None or not concerns(wish.hook, head):
             return []  # purged meanwhile: a purge waits for hooks that have yet to look
         return [
             self._delivery(wish.hook, head, record, now)
