@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from anabranch.dialects.schedule import read_schedule
-from anabranch.operations.schedules.plan import QUEUE_MAX, Begun, concluded, plan
+from anabranch.operations.schedules.plan import QUEUE_MAX, Begun, concluded, plan, upheld
 from anabranch.operations.schedules.schedule import (
     Backfill,
     Schedule,
@@ -157,6 +157,44 @@ def test_a_refused_tick_is_told_with_its_reason_and_the_next_has_its_turn() -> N
     assert after.skipped == {"refused": 1}
     assert (after.last[0].outcome, after.last[0].why) == ("refused", "no such path")
     assert (after.running, after.next_tick) == ("", NOON + MINUTE)
+
+
+def test_a_tick_that_is_refused_leaves_no_other_out() -> None:
+    first, second = run_of("s", NOON), run_of("s", NOON + MINUTE)
+    made = plan(a_schedule(), NOON + 3 * MINUTE, {})
+    begun = {first: Begun(refused="does not fit"), second: Begun()}
+    after = concluded(a_schedule(), upheld(made, begun), begun, NOON)
+    assert (after.skipped, after.next_tick) == ({"refused": 1}, NOON + MINUTE)
+    made = plan(after, NOON + 3 * MINUTE, {})
+    assert [begin.run for begin in made.begins] == [second]
+    after = concluded(after, upheld(made, begun), begun, NOON)
+    made = plan(after, NOON + 3 * MINUTE, {second: False})
+    after = concluded(after, upheld(made, begun), begun, NOON)
+    assert (after.skipped, after.fired) == ({"refused": 1, "overlap": 2}, 1)
+
+
+def test_a_tick_that_is_refused_cancels_nothing() -> None:
+    busy = replace(a_schedule(overlap="cancel_running"), running="old")
+    made = plan(busy, NOON + 2 * MINUTE, {"old": False})
+    first, second, third = (run_of("s", NOON + n * MINUTE) for n in range(3))
+    refused, full = Begun(refused="does not fit"), Begun(refused="is full", full=True)
+    for outcomes, cancelled in (
+        ((refused, refused, refused), []),
+        ((refused, Begun(), refused), ["old"]),
+        ((Begun(), refused, refused), ["old"]),
+        ((Begun(), refused, Begun()), ["old", first]),
+        ((refused, full, refused), ["old"]),
+    ):
+        begun = dict(zip((first, second, third), outcomes, strict=True))
+        assert upheld(made, begun).cancels == cancelled
+
+
+def test_a_run_before_is_cancelled_also_where_the_next_is_there_already() -> None:
+    """A crash came in between, or a store that was away."""
+    busy = replace(a_schedule(overlap="cancel_running"), running="old")
+    first = run_of("s", NOON)
+    assert plan(busy, NOON, {"old": False, first: False}).cancels == ["old"]
+    assert plan(busy, NOON, {"old": False, first: True}).cancels == []
 
 
 def test_a_long_outage_is_worked_off_in_steps() -> None:

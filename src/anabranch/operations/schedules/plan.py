@@ -3,7 +3,8 @@ goes on. Nothing here starts a run or writes a record.
 
 Runs are begun first, under ids that follow from their ticks; then what `concluded` makes of it is
 written in the version that was read. A crash in between repeats the plan: the runs are there, and
-nothing happens twice. A tick that is late is one that nobody could begin within the window.
+nothing happens twice. A tick that is late is one that nobody could begin within the window. A plan
+supposes that its runs can be begun; of one that was refused `upheld` takes back what followed.
 """
 
 from __future__ import annotations
@@ -52,11 +53,13 @@ class Begun(msgspec.Struct, frozen=True):
 
     existed: bool = False  # from before: a crash came between the run and the record
     refused: str = ""  # why it cannot be begun, now or later
+    full: bool = False  # there is no place for it, and the run before may be what has it
 
 
 class Skip(msgspec.Struct, frozen=True):
     tick: int
     why: str
+    behind: str = ""  # a run of the same plan, which is supposed to go on
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +89,7 @@ def runs_asked(schedule: Schedule, now: int) -> list[str]:
 def plan(schedule: Schedule, now: int, known: Mapping[str, bool]) -> Plan:
     """`known` says of `runs_asked` which are there, and whether they have finished."""
     begins = [Begin(run_now_of(schedule.name, at), at, "now") for at in schedule.asked]
+    fresh = ""  # the newest run that the plan begins
     backfilled, over = _backfill(schedule, begins)
     if schedule.paused_at is not None:
         return Plan(
@@ -109,18 +113,22 @@ def plan(schedule: Schedule, now: int, known: Mapping[str, bool]) -> Plan:
         run = run_of(schedule.name, tick)
         if run in known and policy != "queue":  # begun before a crash
             begins.append(Begin(run, tick, over=bool(running) and known[run]))
+            if policy == "cancel_running" and running and not known[run]:
+                cancels.append(running)  # which the crash, or a store that was away, has spared
             running = running if known[run] else run
         elif now - fires_at(schedule, tick) > schedule.spec.catch_up_ms:
             skips.append(Skip(tick, LATE))
         elif policy == "queue":
             skips += _queue(queued, tick)
         elif running and policy == "skip":
-            skips.append(Skip(tick, OVERLAP))
+            skips.append(Skip(tick, OVERLAP, fresh if running == fresh else ""))
         else:
             cancels += [running] if running else []
-            running = run
+            running = fresh = run
             begins.append(Begin(run, tick))
         tick = table.next_after(tick)
+        if fresh and schedule.refusals and policy == "skip":
+            break  # the next may be refused as well: to plan what is taken back costs time
     if queued and not running:
         first = queued.pop(0)
         begins.append(Begin(run_of(schedule.name, first), first))
@@ -153,6 +161,39 @@ def _backfill(schedule: Schedule, begins: list[Begin]) -> tuple[int | None, bool
     ticks = ticks[:BACKFILLED_AT_ONCE]
     begins += [Begin(run_of(schedule.name, tick), tick, "backfill") for tick in ticks]
     return ticks[-1] if ticks else asked.at, over
+
+
+def upheld(made: Plan, begun: Mapping[str, Begun]) -> Plan:
+    """What is left of a plan once it is known which runs could be begun. One that was refused
+    cancels no other, and the ticks behind it have their turn anew."""
+    kept = replace(made, cancels=_with_successor(made, begun))
+    for skip in made.skips:
+        if skip.behind and begun[skip.behind].refused:
+            return _up_to(kept, skip.tick)
+    return kept
+
+
+def _with_successor(made: Plan, begun: Mapping[str, Begun]) -> list[str]:
+    """The runs that one begun after them takes the place of. Where there is no place, they go all
+    the same: the next tick would find it taken by them for ever."""
+    ticks = [begin.run for begin in made.begins if begin.kind == "tick" and not begin.over]
+    while ticks and not _takes_place(begun[ticks[-1]]):
+        ticks.pop()
+    left = {*ticks[-1:], *(run for run, outcome in begun.items() if outcome.refused)}
+    return [run for run in made.cancels if run not in left] if ticks else []
+
+
+def _takes_place(outcome: Begun) -> bool:
+    return outcome.full or not outcome.refused
+
+
+def _up_to(made: Plan, tick: int) -> Plan:
+    return replace(
+        made,
+        begins=[one for one in made.begins if one.kind != "tick" or one.tick < tick],
+        skips=[one for one in made.skips if one.tick < tick],
+        next_tick=tick,
+    )
 
 
 def late_runs(schedule: Schedule, made: Plan) -> dict[str, int]:

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Collection, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError
@@ -30,6 +31,7 @@ from anabranch.operations.schedules.plan import (
     late_runs,
     plan,
     runs_asked,
+    upheld,
 )
 from anabranch.operations.schedules.schedule import FAMILY, SCHEDULES, Schedule, record_of, run_of
 from anabranch.operations.schedules.starter import RunStarter, Wanted
@@ -182,33 +184,42 @@ class Scheduler:
         wanted = [Wanted(one.schedule, begin) for one in due for begin in one.plan.begins]
         outcomes = await self._starter.begin(wanted) if wanted else []
         begun = {one.begin.run: out for one, out in zip(wanted, outcomes, strict=True)}
-        done = [one for one in due if await self._whole(one, begun)]
+        known = {run: one for run, one in begun.items() if one is not None}
+        done = [whole for one in due if (whole := await self._whole(one, known)) is not None]
         if done:
-            await asyncio.to_thread(self._write, done, begun)
+            await asyncio.to_thread(self._write, done, known)
 
-    async def _whole(self, one: Due, begun: dict[str, Begun | None]) -> bool:
-        """Whether all of it was done; what was not is done again, the whole of it."""
-        fits = all(begun[begin.run] is not None for begin in one.plan.begins)
-        for run in one.plan.cancels:
+    async def _whole(self, one: Due, begun: dict[str, Begun]) -> Due | None:
+        """With what its plan has come to; None where not all of it could be done: the whole of it
+        is done again."""
+        made = one.plan
+        fits = all(begin.run in begun for begin in made.begins)
+        if fits:
+            made = upheld(made, begun)
             reason = f"schedule {one.schedule.name} begins its next run"
-            fits = await self._starter.cancel(run, reason) and fits
+            for run in made.cancels:
+                fits = await self._starter.cancel(run, reason) and fits
         if not fits:
             self._resting[one.schedule.name] = self._clock.now() + AGAIN_MS
-        return fits
+            return None
+        return replace(one, plan=made)
 
-    def _write(self, done: Sequence[Due], begun: dict[str, Begun | None]) -> None:
+    def _write(self, done: Sequence[Due], outcomes: dict[str, Begun]) -> None:
         now = self._clock.now()
         late = {run for one in done for run in late_runs(one.schedule, one.plan)}
         found = self._store.runs_known(sorted(late)) if late else {}
-        outcomes = {run: one for run, one in begun.items() if one is not None}
         after = [concluded(one.schedule, one.plan, outcomes, now, found) for one in done]
         changes = [
             RecordChange(record_of(new, now), one.record.version)
             for one, new in zip(done, after, strict=True)
         ]
-        for one, written in zip(done, self._store.put_records(changes), strict=True):
+        for change, one, written in zip(
+            changes, done, self._store.put_records(changes), strict=True
+        ):
             if written:
                 self._count(one, outcomes, found, now)
+            if written and change.record.due is not None and change.record.due <= now:
+                self._poked.add(change.record.name)  # there is more that is due
 
     def _count(self, one: Due, begun: dict[str, Begun], found: Collection[str], now: int) -> None:
         for begin in one.plan.begins:

@@ -22,6 +22,7 @@ from anabranch.operations.schedules.labels import LABEL, LABEL_KIND, LABEL_TIME
 from anabranch.operations.schedules.plan import Begin, Begun
 from anabranch.operations.schedules.schedule import Schedule, Target, refused_text
 from anabranch.operations.schedules.targets import definition_of
+from anabranch.runtime.admissions import FULL
 from anabranch.runtime.messages.codec import ELSEWHERE
 from anabranch.store.cluster_ports import PARTITION_LOST
 from anabranch.store.outages import UNSURE, passes
@@ -131,7 +132,7 @@ def _outcome(one: Wanted, error: AnabranchError) -> Begun | None:
     if passing(error):
         return None
     log.warning("schedule %s: %s is refused: %s", one.schedule.name, one.begin.run, error.message)
-    return Begun(refused=refused_text(error))
+    return Begun(refused=refused_text(error), full=error.code == FULL)
 
 
 def passing(error: AnabranchError) -> bool:
