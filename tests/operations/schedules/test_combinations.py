@@ -194,6 +194,11 @@ class Oracle:
         self.newest = newest or late or self.newest
         self.begun.update(self._fresh)
 
+    def leave_out_queued(self, why: str) -> None:
+        if self.queued:
+            self.skipped[why] += len(self.queued)
+        self.queued = []
+
     def _begins(self, run: str, tick: int) -> bool:
         refused = self._runs.refuses(tick)
         if refused:
@@ -254,12 +259,14 @@ class World:
             times = oracle.times  # only the rest changes
         self.schedules.add(self.draft(times))
         if times != oracle.times:
-            oracle.times, oracle.waiting, oracle.queued, oracle.past = times, [], [], None
+            oracle.leave_out_queued("replaced")
+            oracle.times, oracle.waiting, oracle.past = times, [], None
 
     def do_pause(self) -> None:
         self.schedules.pause(NAME)
         if not self.oracle.paused:
-            self.oracle.paused, self.oracle.queued = True, []
+            self.oracle.paused = True
+            self.oracle.leave_out_queued("paused")
 
     def do_resume(self) -> None:
         self.schedules.resume(NAME)
@@ -348,6 +355,7 @@ def test_the_combinations_are_met() -> None:
     for seed in range(12):
         did += played(seed)[0]
         skipped += played(seed)[1]
-    assert set(skipped) - {"queue_full"} == {"late", "overlap", "refused"}
+    reasons = {"late", "overlap", "refused", "paused", "replaced"}
+    assert set(skipped) - {"queue_full"} == reasons
     assert len(did) == 7
     assert min(did.values()) > 10

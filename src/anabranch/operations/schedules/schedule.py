@@ -22,6 +22,7 @@ from anabranch.store.record_ports import NamedRecord
 
 FAMILY = "schedule"
 LAST_KEPT = 10  # ticks that `show` tells of
+PAUSED, REPLACED = "paused", "replaced"  # why ticks that waited have no run
 QUEUE_LOOK_MS = 30_000  # a queue looks again by itself, should the news of an end be lost
 
 Kind = Literal["tick", "now", "backfill"]
@@ -124,10 +125,21 @@ def after_now(spec: ScheduleSpec, now: int) -> int | None:
     return timetable_of(spec).next_after(now)
 
 
+def without_queue(one: Schedule, why: str, now: int) -> Schedule:
+    """The ticks that wait have no run, and are counted with this reason."""
+    if not one.queued:
+        return one
+    seen = [
+        TickSeen(tick=tick, at=now, outcome="skipped", why=why) for tick in reversed(one.queued)
+    ]
+    skipped = one.skipped | {why: one.skipped.get(why, 0) + len(one.queued)}
+    return replace(one, queued=(), skipped=skipped, last=(*seen, *one.last)[:LAST_KEPT])
+
+
 def carried_over(before: Schedule, made: Schedule, now: int) -> dict[str, Any]:
     """What stays of a schedule that another one replaces: runs that somebody asked for; and where
     the instants are the same, ticks that are due, those that wait, and a backfill. At other
-    instants a backfill ends where it is."""
+    instants a backfill ends where it is, and ticks that wait are counted as skipped."""
     kept: dict[str, Any] = {"asked": before.asked}
     if _instants(before.spec) == _instants(made.spec):
         fields = ("next_tick", "queued", "backfill")
@@ -135,7 +147,9 @@ def carried_over(before: Schedule, made: Schedule, now: int) -> dict[str, Any]:
     backfill = before.backfill
     if backfill is not None and backfill.done_at is None:
         backfill = replace(backfill, done_at=now)
-    return kept | {"next_tick": made.next_tick, "queued": (), "backfill": backfill}
+    left = without_queue(before, REPLACED, now)
+    kept |= {name: getattr(left, name) for name in ("queued", "skipped", "last")}
+    return kept | {"next_tick": made.next_tick, "backfill": backfill}
 
 
 def _instants(spec: ScheduleSpec) -> tuple[object, ...]:

@@ -28,6 +28,7 @@ from anabranch.operations.definitions.input_check import require_input, require_
 from anabranch.operations.definitions.prepare import Prepared
 from anabranch.operations.schedules.schedule import (
     FAMILY,
+    PAUSED,
     SCHEDULES,
     Backfill,
     Schedule,
@@ -38,6 +39,7 @@ from anabranch.operations.schedules.schedule import (
     record_of,
     run_now_of,
     run_of,
+    without_queue,
 )
 from anabranch.store.ports import Store
 from anabranch.store.record_ports import NamedRecord
@@ -225,9 +227,9 @@ class Schedules:
         now = self._clock.now()
 
         def paused(one: Schedule) -> Schedule:
-            return one if one.paused_at is not None else replace(
-                one, paused_at=now, paused_by=actor, queued=()
-            )  # fmt: skip
+            if one.paused_at is not None:
+                return one
+            return replace(without_queue(one, PAUSED, now), paused_at=now, paused_by=actor)
 
         return self._change(name, paused)
 

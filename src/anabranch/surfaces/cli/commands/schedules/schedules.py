@@ -110,6 +110,8 @@ def _reason(why: str) -> str:
         "late": "too late: no engine was there within the catch-up window",
         "overlap": "the run before went on",
         "queue_full": "the queue was full",
+        "paused": "it waited when the schedule was paused",
+        "replaced": "it waited when the schedule was given other instants",
         "refused": "refused",
     }
     return words.get(why, why)
