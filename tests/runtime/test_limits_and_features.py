@@ -236,6 +236,38 @@ def test_a_paused_queued_run_gets_its_place_in_turn_and_begins_when_it_is_resume
     run(work())
 
 
+# -- several limits --------------------------------------------------------------------------
+
+
+def test_a_run_that_waits_under_one_key_takes_no_place_under_another() -> None:
+    """And is not refused where there is room."""
+
+    def under(*limits: tuple[str, str]) -> str:
+        several = [
+            {"key": key, "limit": 1, "when_full": policy, "shared": True} for key, policy in limits
+        ]
+        return playbook(step("ask", "decision", ask="go on?"), name="p", concurrency=several)
+
+    async def work() -> None:
+        async with Engine(":memory:") as engine:
+            holder = await engine.start(under(("a", "queue")))
+            await becomes(engine, holder, "waiting")
+            patient = await engine.start(under(("a", "queue"), ("b", "reject")))
+            await becomes(engine, patient, "queued")
+            await until(lambda: len(engine.read.store.places(patient)) == 2)
+            other = await engine.start(under(("b", "queue")))
+            await becomes(engine, other, "waiting")
+            await becomes(engine, patient, "cancelled")  # now b is full
+            await finish(engine, other)
+            patient = await engine.start(under(("a", "queue"), ("b", "reject")))
+            await becomes(engine, patient, "queued")
+            await until(lambda: len(engine.read.store.places(patient)) == 2)
+            await finish(engine, await engine.start(under(("b", "reject"))))
+            await finish(engine, holder)
+
+    run(work())
+
+
 # -- whatever happens ------------------------------------------------------------------------
 
 CUSTOMERS = ("a", "b")

@@ -30,6 +30,7 @@ LOOK_SECONDS = 5.0
 AGAIN_SECONDS = 1.0  # after the store was busy or away
 ACTOR = "limit"
 FULL = "limit_full"
+WAITING_LOOKED_AT = 100  # runs, of those that wait under a key
 COMING_MS = 5_000  # so long a start may take that another server makes
 
 log = logging.getLogger("anabranch.limits")
@@ -197,13 +198,27 @@ class RunAdmissions:
                 self._coming.setdefault(one.key, {})[start.run] = self._now()
 
     def _require_room_under(self, one: KeyLimit) -> None:
-        there = [each.run for each in self._store.admissions(one.key, one.limit)]
+        there = self._taking(one)
         coming = self._coming.get(one.key, {})
         there += [run for run in coming if run not in there and self._still_comes(run, coming[run])]
         if len(there) >= one.limit:
             runs = f"{one.limit} run{'s' if one.limit > 1 else ''}"
             message = f"{one.key} is full: {runs} at once; {there[0]} is under way"
             raise Refused(message, code=FULL)
+
+    def _taking(self, one: KeyLimit) -> list[str]:
+        """Who has the places under this key, and who takes the next: of those that wait only the
+        ones that find a place under each of their other keys."""
+        found = self._store.admissions(one.key, one.limit + WAITING_LOOKED_AT)
+        return [
+            each.run
+            for each in found
+            if each.admitted_at is not None or self._waits_only_under(one.key, each.run)
+        ]
+
+    def _waits_only_under(self, key: str, run: str) -> bool:
+        others = [place for place in self._store.places(run) if place.admission.key != key]
+        return all(place.holding < place.admission.limit for place in others)
 
     def _still_comes(self, run: str, since: int) -> bool:
         """Not one whose start failed."""

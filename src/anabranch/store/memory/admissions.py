@@ -84,8 +84,11 @@ class MemoryAdmissions(MemoryPart):
 
     def _surplus_under(self, key: str) -> list[SurplusRun]:
         waits = self._waiting_under(key)
+        held = len(self._holding_under(key))  # or it waits for a place under another key
         refused = [
-            SurplusRun(one.run, key, one.limit) for one in waits if one.when_full == "reject"
+            SurplusRun(one.run, key, one.limit)
+            for one in waits
+            if one.when_full == "reject" and held >= one.limit
         ]
         newer = [one for one in waits if one.when_full == "cancel_oldest"]
         if not newer:

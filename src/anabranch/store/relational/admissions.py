@@ -81,7 +81,14 @@ class RelationalAdmissions(RelationalPart):
 
     def _surplus_under(self, db: Connection, key: str) -> list[SurplusRun]:
         rows = db.execute(self.sql["impatient_under_key"], {"key": key}).fetchall()
-        refused = [SurplusRun(run, key, limit) for run, limit, policy in rows if policy == "reject"]
+        if not rows:
+            return []
+        ((held, _),) = db.execute(self.sql["room_under_key"], {"key": key}).fetchall()
+        refused = [
+            SurplusRun(run, key, limit)
+            for run, limit, policy in rows
+            if policy == "reject" and held >= limit  # or it waits for a place under another key
+        ]
         newer = [(run, limit) for run, limit, policy in rows if policy == "cancel_oldest"]
         if not newer:
             return refused

@@ -6,7 +6,7 @@ import random
 
 from msgspec.structs import replace
 
-from anabranch.store.admission_ports import Admission, LimitedKey, SurplusRun
+from anabranch.store.admission_ports import Admission, AdmissionTurn, LimitedKey, SurplusRun
 from anabranch.store.ports import Batch, Store
 from anabranch.testing.store_suite.samples import NOW, a_commit
 
@@ -135,6 +135,19 @@ class AdmissionsSuite:
         turn = self.store.admit(["k"], NOW)
         assert (turn.admitted, turn.surplus) == (["d"], [])
 
+    def test_a_run_that_waits_elsewhere_is_refused_only_where_there_is_no_place(self) -> None:
+        self.begin("a", "b", "c")
+        self.store.admit((), NOW, asked=[asks("a", "x", 1)])
+        both = [asks("b", "x", 1), asks("b", "y", 1, when_full="reject")]
+        turn = self.store.admit((), NOW, asked=both)
+        assert (turn.admitted, turn.surplus) == ([], []), "under y there is room"
+        turn = self.store.admit((), NOW, asked=[asks("c", "y", 1, asked_at=NOW + 1)])
+        assert (turn.admitted, turn.surplus) == (["c"], [SurplusRun("b", "y", 1)])
+        self.end("c")
+        assert self.store.admit(["y"], NOW).surplus == []
+        self.end("a")
+        assert self.store.admit(["x"], NOW).admitted == ["b"]
+
     def test_an_engine_that_keeps_to_some_runs_admits_no_others(self) -> None:
         self.begin("a", "b")
         asked = [asks("a", limit=1), asks("b", limit=1, asked_at=NOW + 1)]
@@ -159,15 +172,32 @@ class AdmissionsSuite:
             self.begin(run)
             alive[run] = mine
             asked = [
-                asks(run, key, keys[key], priority=chance.choice((0, 0, 1)), asked_at=NOW + number)
+                asks(
+                    run,
+                    key,
+                    keys[key],
+                    priority=chance.choice((0, 0, 1)),
+                    when_full=chance.choice(("queue", "queue", "reject")),
+                    asked_at=NOW + number,
+                )
                 for key in mine
             ]
-            self.store.admit((), NOW, asked=asked)
-            if chance.random() < 0.6:
+            self._refuse(self.store.admit((), NOW, asked=asked), alive)
+            if chance.random() < 0.6 and alive:
                 gone = chance.choice(sorted(alive))
                 self.end(gone)
-                self.store.admit(alive.pop(gone), NOW)
+                self._refuse(self.store.admit(alive.pop(gone), NOW), alive)
             self._require_law(keys, alive)
+
+    def _refuse(self, turn: AdmissionTurn, alive: dict[str, list[str]]) -> None:
+        for one in turn.surplus:
+            held = [a for a in self.store.admissions(one.key) if a.admitted_at is not None]
+            assert len(held) >= one.limit, f"{one.run} is refused under {one.key}, which has room"
+        refused = {one.run for one in turn.surplus}
+        if refused:
+            self.end(*refused)
+        for run in refused:
+            del alive[run]
 
     def _require_law(self, keys: dict[str, int], alive: dict[str, list[str]]) -> None:
         listed = {key: self.store.admissions(key) for key in keys}
