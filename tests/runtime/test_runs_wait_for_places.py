@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from anabranch import Engine, Toolbox
+from anabranch.ages import DAY_MS
 from anabranch.errors import InputError, Refused, StoreError
 from anabranch.runtime import admissions
 from anabranch.runtime.effects import LeavePlaces
@@ -160,7 +161,7 @@ def test_of_starts_that_meet_under_reject_only_so_many_begin_as_there_is_room_fo
 
 def test_room_that_a_failed_start_had_found_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
     text = limited({"limit": 1, "when_full": "reject"})
-    monkeypatch.setattr(admissions, "COMING_MS", 0)
+    monkeypatch.setattr(admissions, "COMING_MS", DAY_MS)
 
     async def work() -> None:
         counted = Counted()

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 import msgspec
 
@@ -25,6 +25,7 @@ from anabranch.runtime.core import Core
 from anabranch.runtime.effects import LeavePlaces, SeekPlaces
 from anabranch.runtime.reactions import admissions_of
 from anabranch.store.admission_ports import Admission, AdmissionTurn, SurplusRun
+from anabranch.store.outages import UNSURE
 
 LOOK_SECONDS = 5.0
 AGAIN_SECONDS = 1.0  # after the store was busy or away
@@ -185,7 +186,19 @@ class RunAdmissions:
 
     # -- before a run is recorded ------------------------------------------------------------
 
-    def require_room(self, net: Net, start: s.Start) -> None:
+    @contextlib.asynccontextmanager
+    async def room_for(self, net: Net, start: s.Start) -> AsyncIterator[None]:
+        """Around a start: one that is refused leaves free the room that it had found."""
+        if net.limits:
+            await asyncio.to_thread(self._require_room, net, start)
+        try:
+            yield
+        except AnabranchError as error:
+            if net.limits and error.code != UNSURE:
+                self._comes_not(start.run)
+            raise
+
+    def _require_room(self, net: Net, start: s.Start) -> None:
         """In any thread: refuse a run that would not wait. Room that one has found here is its own
         until the store knows of it. Where another server is faster, it is recorded, and cancelled
         at once."""
@@ -221,8 +234,20 @@ class RunAdmissions:
         return all(place.holding < place.admission.limit for place in others)
 
     def _still_comes(self, run: str, since: int) -> bool:
-        """Not one whose start failed."""
-        return run in self._core.live or self._now() - since < COMING_MS
+        """Not one that another server has begun, and that is over."""
+        if run in self._core.live:
+            return True
+        if self._now() - since >= COMING_MS:
+            return False
+        head = self._store.head(run)
+        return head is None or not head.finished
+
+    def _comes_not(self, run: str) -> None:
+        if run in self._core.live:
+            return  # another call has begun it
+        with self._coming_lock:
+            for coming in self._coming.values():
+                coming.pop(run, None)
 
     def _has_come(self, asking: Asking) -> None:
         """The store knows of these runs, or they are over."""

@@ -445,23 +445,22 @@ class EngineLoop:
         shown, sealed = split(net, given.pop("input", None) or {}, given.pop("marks", None))
         given.setdefault("sealed", sealed_keys(shown, sealed.marks))
         begin = start or s.Start(run=run, input=shown, **given)
-        if net.limits:
-            await asyncio.to_thread(self._admissions.require_room, net, begin)
-            if self.known(run):  # begun by another call meanwhile
+        async with self._admissions.room_for(net, begin):
+            if net.limits and self.known(run):  # begun by another call meanwhile
                 raise run_exists(run)
-        if self.member is not None and not self.member.would_own(run, begin.parent):
-            _require_root(begin)
-            await self.member.remote.start(definition.fingerprint, begin, sealed, request)
-            return run
-        self._core.open_run(run, net, sealed)
-        try:
-            await self.send(run, begin, request)
-        except AnabranchError as error:
-            self._core.live.pop(run, None)
-            if self.member is None or error.code not in (ELSEWHERE, PARTITION_LOST):
-                raise
-            _require_root(begin)
-            await self.member.remote.start_again(definition.fingerprint, begin, sealed, request)
+            if self.member is not None and not self.member.would_own(run, begin.parent):
+                _require_root(begin)
+                await self.member.remote.start(definition.fingerprint, begin, sealed, request)
+                return run
+            self._core.open_run(run, net, sealed)
+            try:
+                await self.send(run, begin, request)
+            except AnabranchError as error:
+                self._core.live.pop(run, None)
+                if self.member is None or error.code not in (ELSEWHERE, PARTITION_LOST):
+                    raise
+                _require_root(begin)
+                await self.member.remote.start_again(definition.fingerprint, begin, sealed, request)
         return run
 
     def new_run_id(self) -> str:
