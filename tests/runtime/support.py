@@ -112,7 +112,7 @@ async def engine(
     clock: Clock | None = None,
     grace: float = 0,
     only: list[str] | None = None,
-    require: Callable[[Net, State], None] | None = None,
+    require: Callable[[Net, State | None], None] | None = None,
     **settings: Any,
 ) -> AsyncIterator[EngineLoop]:
     """An engine with `noop` and these performers; stopped at the end without waiting for work."""

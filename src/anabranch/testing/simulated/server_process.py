@@ -237,7 +237,7 @@ class SimulatedServer:
         return dispatcher
 
 
-def _lack(net: Net, _state: State) -> None:
+def _lack(net: Net, _state: State | None) -> None:
     if net.name == parent().net.name:
         raise MissingRequirements("this server lacks what a parent needs", ["tool"])
 
