@@ -20,7 +20,7 @@ from anabranch.kernel.state import State
 from anabranch.kernel.summary import child_answer
 from anabranch.runtime.live_run import LiveRun, load_state
 from anabranch.store.access_ports import RequestRecord
-from anabranch.store.ports import Store
+from anabranch.store.ports import Batch, Store
 
 CHILDREN_KEPT = 256
 PREFIX = 32  # of the id of a run, in those of its children; longer ones are cut
@@ -89,6 +89,17 @@ class ChildRuns:
             self.told[run] = child.run
             self._answer(run, job_id, job.attempt, child)
         # Otherwise it is not parked for it yet, and asks when it is; or no longer wants to know.
+
+    def unheard(self, batch: Batch) -> list[str]:
+        """Runs that are set aside while what they wait for has ended in this batch: nobody tells
+        them again, so the next engine has to ask for them."""
+        told, self.told = self.told, {}
+        written = {commit.head.run for commit in batch.commits} if told else set()
+        return [
+            run
+            for run, child in told.items()
+            if child in written and run not in written and run not in self._live
+        ]
 
     def ask_child(self, run: str, job: str, attempt: int, ticket: str) -> None:
         """What the job is parked for may have ended without its parent having heard of it."""

@@ -352,6 +352,7 @@ class Core:
         out.effects = [self._unsaid(effect, run) for effect in out.effects]
         self._requests = [one for one in self._requests if one[0] != run]
         self.on_defect(run, defect)
+        self.broken[run] = defect.with_traceback(None)  # the frames have all that was in the turn
 
     def _unsaid(self, effect: Effect, run: str) -> Effect:
         """What this turn meant to do for a run set aside: nothing of it will be durable."""
@@ -431,7 +432,7 @@ class Core:
             self.wake_times.set(run, None if over else commit.head.next_wake)
             if over:
                 self._let_go(run, published.status)
-        batch.to_recover = self._unheard(batch)
+        batch.to_recover = self.family.unheard(batch)
         effects = self.reactions.effects
         for effect in effects:
             if isinstance(effect, Replied) and effect.message:
@@ -449,19 +450,6 @@ class Core:
         if self._values.overfull:
             self._values.trim()
         return Turned(batch, effects)
-
-    def _unheard(self, batch: Batch) -> list[str]:
-        """Runs that are set aside while what they wait for has ended: nobody tells them again, so
-        the next engine has to ask for them."""
-        told, self.family.told = self.family.told, {}
-        if not told:
-            return []
-        written = {commit.head.run for commit in batch.commits}
-        return [
-            run
-            for run, child in told.items()
-            if child in written and run not in written and run not in self.live
-        ]
 
     def _overrun(self, live: LiveRun, reason: str) -> None:
         if not (live.state.ending or live.state.finished or live.overrun):
