@@ -94,7 +94,7 @@ def _work_off(turn: Turn) -> None:
             turn.to_take_over and tokens.take_over_next(turn)
         ):
             pass
-        elif timing.is_past_deadline(turn):
+        elif turn.state.deadline and timing.is_past_deadline(turn):
             timing.end_at_deadline(turn)
         elif not turn.events or turn.state.jobs or not quiescence.settle(turn):
             return  # somebody works for the run, or it is at rest

@@ -432,7 +432,8 @@ class Core:
             self.wake_times.set(run, None if over else commit.head.next_wake)
             if over:
                 self._let_go(run, published.status)
-        batch.to_recover = self.family.unheard(batch)
+        if self.family.told:
+            batch.to_recover = self.family.unheard(batch)
         effects = self.reactions.effects
         for effect in effects:
             if isinstance(effect, Replied) and effect.message:
