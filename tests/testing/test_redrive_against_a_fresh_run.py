@@ -47,7 +47,7 @@ def perform(
     start = s.Start(run=RUN, step=made.entry or None)
     if origin is not None:
         plan = plan_redrive(net, origin.history, from_step)
-        start = s.Start(run=RUN, origin="origin", **plan.given)
+        start = s.Start(run=RUN, origin="origin", **plan.start_fields)
     theatre.begin(start)
     state = theatre.perform(100_000).state
     happened = history(theatre.store.read(RUN))

@@ -369,7 +369,7 @@ def settle(turn: Turn, job: Job) -> None:
 
 def _retry(turn: Turn, job: Job, work: Work, fault: Fault) -> bool:
     retry, failures, timeouts = work.retry, job.failures, job.timeouts
-    if (token := _works_alone(turn, job)) is not None:  # earlier rounds have the same budget
+    if (token := _token_of_lone_job(turn, job)) is not None:  # earlier rounds have the same budget
         failures, timeouts = failures + token.failures, timeouts + token.timeouts
     if work.retry_timeouts is not None and has_two_budgets(work):
         timed_out = fault.kind == "timeout"
@@ -389,7 +389,7 @@ def has_two_budgets(work: Work) -> bool:
     return work.retry_timeouts is not None and not work.one_budget
 
 
-def _works_alone(turn: Turn, job: Job) -> Token | None:
+def _token_of_lone_job(turn: Turn, job: Job) -> Token | None:
     """The token whose work this job does and no other with it."""
     fan = turn.net.steps[job.step].fan
     alone = job.slot == PLAIN_SLOT or (job.slot >= 0 and fan is not None and fan.keeps_targets)

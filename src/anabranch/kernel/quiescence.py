@@ -127,7 +127,7 @@ def summary(turn: Turn) -> dict[str, Any]:
     """What the final step gets as args: counts and where the results are, never the results."""
     state = turn.state
     return {
-        "execution_id": run_number(state.first_run or state.run),
+        "execution_id": run_number(state.root_run),
         "run_id": state.run,
         "steps": {
             name: {"runs": tally.runs, "status": tally.statuses[-1]}

@@ -59,7 +59,7 @@ class Redrive(msgspec.Struct, gc=False):
     entry: str = ""  # the step at which the origin began, where that is not the entry of the net
 
     @property
-    def given(self) -> dict[str, Any]:
+    def start_fields(self) -> dict[str, Any]:
         """What the start of the redriven run is given of it."""
         return {
             "reuse": self.reuse,
@@ -222,7 +222,7 @@ class _Survey:
             self._again,
             self._reused,
             unreached,
-            self._state.first_run or self._state.run,
+            self._state.root_run,
             self._known_keys,
             self._entry,
         )

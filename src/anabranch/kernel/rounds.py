@@ -43,7 +43,7 @@ def ask_everybody_again(turn: Turn, token: Token, fault: Fault) -> bool:
     return True
 
 
-def tries_counted(turn: Turn, token: Token, work: Work) -> int:
+def count_tries(turn: Turn, token: Token, work: Work) -> int:
     """Tries of its work that failed or were not accepted, in this round and in those before."""
     job = turn.state.jobs.get(id_of_job(token, PLAIN_SLOT))
     failures, timeouts = token.failures, token.timeouts
@@ -60,5 +60,5 @@ def delay_before_next_try(turn: Turn, token: Token) -> int | None:
     if step.fan is not None and not step.fan.keeps_targets:
         retry, tried = step.fan.rounds, token.round + 1
     else:
-        retry, tried = step.work.retry, tries_counted(turn, token, step.work) + 1
+        retry, tried = step.work.retry, count_tries(turn, token, step.work) + 1
     return retry.delay_before(tried) if tried < retry.attempts else None

@@ -411,6 +411,11 @@ class State(msgspec.Struct, gc=False):
     def finished(self) -> bool:
         return bool(self.status)
 
+    @property
+    def root_run(self) -> str:
+        """With which its line of redrives begins: itself, where it redrives none."""
+        return self.first_run or self.run
+
 
 FAULTS_KEPT = 20
 #: A session may open joins for as long as it lives; the log has them all, the state the last ones.

@@ -61,6 +61,6 @@ def is_choice(value: Any, enum: tuple[Any, ...]) -> bool:
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in enum)
 
 
-def called(kind: str) -> str:
+def describe_type(kind: str) -> str:
     """The type as a sentence has it."""
     return _CALLED.get(kind, "anything")

@@ -90,11 +90,11 @@ class ChildRuns:
             self._answer(run, job_id, job.attempt, child)
         # Otherwise it is not parked for it yet, and asks when it is; or no longer wants to know.
 
-    def unheard(self, batch: Batch) -> list[str]:
+    def find_unheard(self, batch: Batch) -> list[str]:
         """Runs that are set aside while what they wait for has ended in this batch: nobody tells
         them again, so the next engine has to ask for them."""
         told, self.told = self.told, {}
-        written = {commit.head.run for commit in batch.commits} if told else set()
+        written = {commit.head.run for commit in batch.commits}
         return [
             run
             for run, child in told.items()

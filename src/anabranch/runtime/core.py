@@ -433,7 +433,7 @@ class Core:
             if over:
                 self._let_go(run, published.status)
         if self.family.told:
-            batch.to_recover = self.family.unheard(batch)
+            batch.to_recover = self.family.find_unheard(batch)
         effects = self.reactions.effects
         for effect in effects:
             if isinstance(effect, Replied) and effect.message:

@@ -123,7 +123,7 @@ class _Plan(msgspec.Struct, frozen=True):
         plan = plan_redrive(net, history(world.store.read(RUN)))
         again = self._world(net, dice)
         _copy_payloads(plan.reuse, world.store, again.store)
-        start = s.Start(run=RUN, input=self.given, origin="origin", **plan.given)
+        start = s.Start(run=RUN, input=self.given, origin="origin", **plan.start_fields)
         self._through(again, start, seed)
         _add(sums, again)
 

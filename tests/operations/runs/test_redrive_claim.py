@@ -64,7 +64,7 @@ def test_of_two_at_once_one_begins_a_run() -> None:
     for moment in range(1, MOMENTS):
         store, told = SharedStore(), list[str]()
         second = partial(redriven, store, "second")
-        first = interrupted(store, moment, lambda: told.append(second()))  # noqa: B023
+        first = interrupted(store, moment, lambda: told.append(second()))  # noqa: B023 - at once
         if not first:
             break
         (begun,) = store.redrives(["r"])

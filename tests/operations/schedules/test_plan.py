@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from anabranch.dialects.schedule import read_schedule
-from anabranch.operations.schedules.plan import QUEUE_MAX, Begun, concluded, plan, upheld
+from anabranch.operations.schedules.plan import QUEUE_MAX, Begun, concluded, plan, reconcile
 from anabranch.operations.schedules.schedule import (
     Backfill,
     Schedule,
@@ -163,13 +163,13 @@ def test_a_tick_that_is_refused_leaves_no_other_out() -> None:
     first, second = run_of("s", NOON), run_of("s", NOON + MINUTE)
     made = plan(a_schedule(), NOON + 3 * MINUTE, {})
     begun = {first: Begun(refused="does not fit"), second: Begun()}
-    after = concluded(a_schedule(), upheld(made, begun), begun, NOON)
+    after = concluded(a_schedule(), reconcile(made, begun), begun, NOON)
     assert (after.skipped, after.next_tick) == ({"refused": 1}, NOON + MINUTE)
     made = plan(after, NOON + 3 * MINUTE, {})
     assert [begin.run for begin in made.begins] == [second]
-    after = concluded(after, upheld(made, begun), begun, NOON)
+    after = concluded(after, reconcile(made, begun), begun, NOON)
     made = plan(after, NOON + 3 * MINUTE, {second: False})
-    after = concluded(after, upheld(made, begun), begun, NOON)
+    after = concluded(after, reconcile(made, begun), begun, NOON)
     assert (after.skipped, after.fired) == ({"refused": 1, "overlap": 2}, 1)
 
 
@@ -186,7 +186,7 @@ def test_a_tick_that_is_refused_cancels_nothing() -> None:
         ((refused, full, refused), ["old"]),
     ):
         begun = dict(zip((first, second, third), outcomes, strict=True))
-        assert upheld(made, begun).cancels == cancelled
+        assert reconcile(made, begun).cancels == cancelled
 
 
 def test_a_run_before_is_cancelled_also_where_the_next_is_there_already() -> None:

@@ -104,7 +104,7 @@ def a_message_loses_its_line_for_the_audit_trail(patch: pytest.MonkeyPatch) -> N
 
 
 def a_parent_that_is_set_aside_is_not_marked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ChildRuns, "unheard", lambda _self, _batch: [])
+    patch.setattr(ChildRuns, "find_unheard", lambda _self, _batch: [])
 
 
 LOSSES = Disturbances(answer_lost=0.6, join=0.02, leave=0.01, kill=0.01)

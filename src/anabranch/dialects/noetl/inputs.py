@@ -11,7 +11,7 @@ from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.jinja.template import TemplateLookup
 from anabranch.expressions.port import Expression
-from anabranch.net.inputs import TYPES, Input, called, is_choice, is_of, type_of
+from anabranch.net.inputs import TYPES, Input, describe_type, is_choice, is_of, type_of
 from anabranch.net.problems import Position
 
 KEYS = ("type", "enum", "required", "secret", "default", "description")  # of one input
@@ -31,7 +31,7 @@ class Workload:
         for key, node in section.node.fields.items() if section is not None else ():
             self.add(key, node)
         before = {*self.values, *self.computed}
-        self.inputs = self._declared(root.section("inputs"), before)
+        self.inputs = self._read_inputs(root.section("inputs"), before)
         self._forbid_secrets(templates.readings[first:])
 
     @property
@@ -46,7 +46,7 @@ class Workload:
         else:
             self.values[key] = plain(node)
 
-    def _declared(self, section: Section | None, before: set[str]) -> tuple[Input, ...]:
+    def _read_inputs(self, section: Section | None, before: set[str]) -> tuple[Input, ...]:
         found = []
         for name, node in section.node.fields.items() if section is not None else ():
             if isinstance(node, Scalar) and isinstance(node.value, str):  # its type alone
@@ -94,7 +94,7 @@ class Workload:
             )
         for one in node:
             if not is_of(plain(one), kind):
-                message = f"a choice of {section.what} is not {called(kind)}"
+                message = f"a choice of {section.what} is not {describe_type(kind)}"
                 self._findings.add(one.position, "wrong-type", message, "change one of them")
         return tuple(plain(one) for one in node)
 
@@ -111,7 +111,7 @@ class Workload:
     def _check_default(self, name: str, section: Section, kind: str, enum: tuple[Any, ...]) -> None:
         at, value = self._places[name], self.values[name]
         if not is_of(value, kind):
-            message = f"the default of {section.what} is not {called(kind)}"
+            message = f"the default of {section.what} is not {describe_type(kind)}"
             self._findings.add(at, "wrong-type", message, "change one of them")
         elif enum and not is_choice(value, enum):
             message = f"the default of {section.what} is none of its choices"

@@ -9,7 +9,7 @@ from typing import Any
 from anabranch.dialects.xrc729.words import RULE
 from anabranch.errors import InputError
 from anabranch.kernel.step import deep_merge
-from anabranch.net.inputs import Input, called, is_choice, is_of, type_of
+from anabranch.net.inputs import Input, describe_type, is_choice, is_of, type_of
 from anabranch.net.net import Net, Step
 from anabranch.net.problems import closest
 from anabranch.operations.definitions.inputs import inputs_of, of_rule
@@ -58,14 +58,14 @@ Wrong = tuple[str, str]  # its code, and what to say
 def _wrong(one: Input, given: Mapping[str, Any]) -> Wrong | None:
     name = f"the input {one.name!r}" + (f" ({one.description})" if one.description else "")
     if one.name not in given:
-        said = f"{name} is needed: {called(one.type)}"
+        said = f"{name} is needed: {describe_type(one.type)}"
         return ("missing_input", said) if one.required else None
     value = given[one.name]
     shown = "what was given" if one.secret else _shown(value)
     if value is None and one.nullable:
         return None
     if not is_of(value, one.type) or (value is None and one.required):
-        return "input_type", f"{name} is {called(one.type)}, not {shown}"
+        return "input_type", f"{name} is {describe_type(one.type)}, not {shown}"
     if one.enum and not is_choice(value, one.enum):
         return "input_choice", f"{name} is one of {', '.join(map(_shown, one.enum))}, not {shown}"
     return None
@@ -79,7 +79,7 @@ def _odd(net: Net, name: str, given: Mapping[str, Any]) -> Wrong | None:
     kind = type_of(default)
     if _is_alike(value, kind):
         return None
-    said = f"the default of the input {name!r} is {_shown(default)}, so it is {called(kind)}"
+    said = f"the default of the input {name!r} is {_shown(default)}, so it is {describe_type(kind)}"
     return "input_type", f"{said}, not {_shown(value)}"
 
 

@@ -109,13 +109,14 @@ def secrets_of_rules(net: Net) -> list[str]:
     """Inputs that rules need and no log has: who redrives the session gives them again."""
     if not net.sealed:
         return []
-    needed = {
-        one.name: True
-        for step in net.steps.values()
-        for one in of_rule(step)
-        if one.required and one.name.startswith(net.sealed)
-    }
-    return list(needed)
+    return sorted(
+        {
+            one.name
+            for step in net.steps.values()
+            for one in of_rule(step)
+            if one.required and one.name.startswith(net.sealed)
+        }
+    )
 
 
 def _of_references(net: Net) -> Iterator[RunInput]:

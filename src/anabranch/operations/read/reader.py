@@ -435,7 +435,7 @@ def _number(net: Net, state: State) -> dict[str, str]:
     numbers."""
     if net.dialect != "noetl":
         return {}
-    return {"execution_number": str(run_number(state.first_run or state.run))}
+    return {"execution_number": str(run_number(state.root_run))}
 
 
 def head_fields(head: Head) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def begun_children(store: Store, load: Callable[[Head], State], run: str) -> lis
     return [
         ChildRun(head.run, head.name, head.status, head.reason, head.finished)
         for head in heads
-        if head.parent is None and lineage.awaited(head) is not None
+        if head.parent is None and lineage.awaits(head) is not None
     ]
 
 
@@ -89,7 +89,7 @@ class _Lineage:
         self._load = load
         self._known: dict[str, bool | None] = {run: True, "": None}
 
-    def awaited(self, head: Head) -> bool | None:
+    def awaits(self, head: Head) -> bool | None:
         """Whether the run waits for this one; None where it has not begun it."""
         path: list[tuple[str, bool]] = []
         at: Head | None = head
@@ -128,7 +128,7 @@ def unfinished_family(store: Store, load: Callable[[Head], State], run: str) -> 
     wanted = HeadFilter(run_prefix=f"{run}-", statuses=_OPEN, limit=PAGE)
     while page := store.heads(wanted):
         for head in page:
-            awaited = lineage.awaited(head)
+            awaited = lineage.awaits(head)
             if awaited is not None:
                 yield Relative(head, awaited)
         last = page[-1]

@@ -199,7 +199,7 @@ class Verbs:
             input={**before.workload, **secrets, **found.secrets},
             origin=found.run,
             sealed=tuple(before.sealed),  # marks stand for secrets in them
-            **found.redrive.given,
+            **found.redrive.start_fields,
             priority=before.priority,
             started_with=await self.preflight.started_with(found.net, before.workload),
         )

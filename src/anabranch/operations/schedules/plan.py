@@ -4,7 +4,7 @@ goes on. Nothing here starts a run or writes a record.
 Runs are begun first, under ids that follow from their ticks; then what `concluded` makes of it is
 written in the version that was read. A crash in between repeats the plan: the runs are there, and
 nothing happens twice. A tick that is late is one that nobody could begin within the window. A plan
-supposes that its runs can be begun; of one that was refused `upheld` takes back what followed.
+supposes that its runs can be begun; of one that was refused `reconcile` takes back what followed.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _backfill(schedule: Schedule, begins: list[Begin]) -> tuple[int | None, bool
     return ticks[-1] if ticks else asked.at, over
 
 
-def upheld(made: Plan, begun: Mapping[str, Begun]) -> Plan:
+def reconcile(made: Plan, begun: Mapping[str, Begun]) -> Plan:
     """What is left of a plan once it is known which runs could be begun. One that was refused
     cancels no other, and the ticks behind it have their turn anew."""
     kept = replace(made, cancels=_with_successor(made, begun))

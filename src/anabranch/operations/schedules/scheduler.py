@@ -30,8 +30,8 @@ from anabranch.operations.schedules.plan import (
     concluded,
     late_runs,
     plan,
+    reconcile,
     runs_asked,
-    upheld,
 )
 from anabranch.operations.schedules.schedule import FAMILY, SCHEDULES, Schedule, record_of, run_of
 from anabranch.operations.schedules.starter import RunStarter, Wanted
@@ -195,7 +195,7 @@ class Scheduler:
         made = one.plan
         fits = all(begin.run in begun for begin in made.begins)
         if fits:
-            made = upheld(made, begun)
+            made = reconcile(made, begun)
             reason = f"schedule {one.schedule.name} begins its next run"
             for run in made.cancels:
                 fits = await self._starter.cancel(run, reason) and fits

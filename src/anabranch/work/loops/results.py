@@ -32,7 +32,7 @@ from anabranch.work.values.payloads import (
     load,
     place_in,
 )
-from anabranch.work.values.results import loaded
+from anabranch.work.values.results import load_stand_ins
 
 PLACE = "anabranch:run:"
 _REF = re.compile(r"anabranch:run:([^/]+)/loop/l([0-9]+)")
@@ -161,7 +161,7 @@ class LoopResults:
         if not holds_ref(value):
             return value
         with working_for(run):  # as of the report below
-            return await loaded(value, self._payloads)
+            return await load_stand_ins(value, self._payloads)
 
     async def _read(self, part: ResultPart) -> Any:
         result: Any = None

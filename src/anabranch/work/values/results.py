@@ -37,7 +37,7 @@ __all__ = [
     "ResultPolicy",
     "accumulated",
     "keep",
-    "loaded",
+    "load_stand_ins",
     "manifest",
     "read_policy",
     "seen_by_tasks",
@@ -116,14 +116,14 @@ def seen_by_tasks(result: Any, travels: Any) -> Any:
     return WithRef(result, travels) if replaced and isinstance(result, Mapping) else result
 
 
-async def loaded(value: Any, payloads: PayloadPort) -> Any:
+async def load_stand_ins(value: Any, payloads: PayloadPort) -> Any:
     """The value with every stand-in in it replaced by what it stands for."""
     if not holds_ref(value):
         return value
     if isinstance(value, list):
-        return [await loaded(each, payloads) for each in value]
+        return [await load_stand_ins(each, payloads) for each in value]
     if not is_ref(value):
-        return {key: await loaded(each, payloads) for key, each in value.items()}
+        return {key: await load_stand_ins(each, payloads) for key, each in value.items()}
     return seen_by_tasks(await load(payloads, str(place_in(value))), value)
 
 

@@ -14,8 +14,10 @@ from anabranch.ids import run_number
 
 #: Names of the kernel that have another form here, or mean nothing to code.
 _OWN = frozenset(
-    {"workload", "ctx", "args", "results", "local", "run", "first_run", "payload", "answered_by"}
-    | {"event"}
+    {
+        *("workload", "ctx", "args", "results", "local", "payload", "answered_by", "event"),
+        *("run", "first_run"),
+    }
 )
 _EMPTY: Mapping[str, Any] = {}
 
