@@ -22,6 +22,7 @@ import pytest
 from hypothesis.internal.conjecture import providers
 
 import anabranch
+from tools.suite.new_stores import EARNEST, copy_new_stores, make_new_stores
 from tools.suite.parts import Part
 from tools.suite.plugin import PartPlugin
 from tools.suite.process_table import PART, end_with, name_part
@@ -59,6 +60,7 @@ def load() -> None:
                 import_module(module.name)
     with warnings.catch_warnings(action="ignore"):  # this is early, and meant to be
         providers._get_local_constants()  # of all modules, which every process would look through
+    copy_new_stores()
     assert threading.active_count() == 1, "a fork has only one thread"
     gc.collect()
     gc.freeze()
@@ -84,6 +86,8 @@ def _run(
     try:
         os.setsid()
         _default_signals()
+        if part.tests[0].startswith(EARNEST):
+            make_new_stores()
         os.environ[PART] = str(number)
         with open(os.devnull) as nothing, output.open("wb") as file:
             os.dup2(nothing.fileno(), 0)
