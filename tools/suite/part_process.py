@@ -22,7 +22,7 @@ import pytest
 from hypothesis.internal.conjecture import providers
 
 import anabranch
-from tools.suite.new_stores import EARNEST, copy_new_stores, make_new_stores
+from tools.suite.new_stores import copy_new_stores, make_new_stores_for
 from tools.suite.parts import Part
 from tools.suite.plugin import PartPlugin
 from tools.suite.process_table import PART, end_with, name_part
@@ -86,8 +86,7 @@ def _run(
     try:
         os.setsid()
         _default_signals()
-        if part.tests[0].startswith(EARNEST):
-            make_new_stores()
+        make_new_stores_for(part.tests)
         os.environ[PART] = str(number)
         with open(os.devnull) as nothing, output.open("wb") as file:
             os.dup2(nothing.fileno(), 0)
