@@ -34,7 +34,7 @@ from anabranch.surfaces.http.guard.idempotency import (
     once_for,
 )
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.io.request_body import LIMITS, check_media, parse, read_at_most
+from anabranch.surfaces.http.io.request_body import LIMITS, check_media, parse_body, read_at_most
 from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.http.routes import API, PARTS, Header, Route
 from anabranch.surfaces.http.traces import TRACE_HEADER, traced
@@ -184,10 +184,7 @@ async def _said(request: web.Request, body: bytes) -> Any:
     if not body.strip():
         return None
     check_media(request)
-    depth = request.app[LIMITS].depth
-    if len(body) <= request.app[LIMITS].thread_bytes:
-        return parse(body, Any, depth)
-    return await asyncio.to_thread(parse, body, Any, depth)
+    return await parse_body(request, body, Any)
 
 
 def _located(response: web.Response) -> web.Response:
