@@ -83,7 +83,6 @@ RECORDED = {
     "operations/workers/claims.py": {"nobody waits for it"},
     "runtime/jobs/executor.py": {"nobody waits for it", "nobody waits for it any more"},
     "surfaces/cli/backend/identity.py": {"somebody"},
-    "surfaces/http/rpc.py": {"nobody"},
     "testing/virtual/world.py": {"nobody waits"},
 }
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.work.chain.permits import FIELDS, PRECOMPILE
+from anabranch.work.chain.permits import FIELDS, OPTIONAL, PRECOMPILE
 from anabranch.work.chain.signer import eth_account
 
 SOON = 4_000_000_000  # seconds; far from now
 CHAIN = 1643
-EXTRA = {"stepId": "string"}
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,8 @@ class Wallet:
         if "ostcHash" in types:
             types["ostcHash"] = hash_type
         given = {"from": self.address, "expiry": SOON, **message}
-        types |= {name: EXTRA[name] for name in EXTRA if name in given}
+        more = OPTIONAL.get(kind, {})
+        types |= {name: options[0] for name, options in more.items() if name in given}
         place = {"name": "XDaLa", "version": "1", "chainId": CHAIN}
         if kind == "SessionPermit":
             place["name"] = "XDaLa SessionPermit"

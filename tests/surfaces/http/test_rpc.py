@@ -14,8 +14,9 @@ from anabranch.errors import InputError
 from anabranch.operations.sessions.rpc_methods import ABSENT, METHODS
 from anabranch.settings import Settings
 from anabranch.store.access_ports import AuditFilter
-from anabranch.surfaces.http.rpc import opened
+from anabranch.surfaces.http.rpc import AWAY, opened
 from anabranch.work.chain.permits import PermitRefused, verified
+from free_ports import free_port
 from work.chain.contracts import registry, returned
 from work.chain.contracts import rule as rule_contract
 from work.chain.node import Evm
@@ -24,7 +25,7 @@ from .access import Door, serving
 from .permits import ANN, BOB, CHAIN, EVE, SOON, Wallet
 from .support import run
 
-ZERO = "0x" + "0" * 64
+ZERO, HASH = "0x" + "0" * 64, "0x" + "ab" * 32
 SLEEPER = {
     "orchestration": {
         "id": "sleeper",
@@ -76,6 +77,7 @@ class Caller:
 
 @asynccontextmanager
 async def calling(**settings: Any) -> AsyncIterator[Caller]:
+    """`pages` adds those for people."""
     async with serving(**{"rpc_access": "permit", "chain_id": CHAIN, **settings}) as door:
         yield Caller(door)
 
@@ -374,7 +376,7 @@ def test_a_session_is_started_by_owner_or_executor_once_for_each_number() -> Non
             assert again[0] == "permit_nonce"
             assert f"session 1 of {ANN.address}, and the next one is 2" in again[1]
             assert (await at.refused("validateDataTransfer", asked(ANN, 7)))[0] == "permit_nonce"
-            by_executor = await at.ok("validateDataTransfer", asked(BOB, ostc_hash=ZERO))
+            by_executor = await at.ok("validateDataTransfer", asked(BOB))
             assert by_executor["processId"] == "1:1", "two owners may both have a session 1"
             stranger = await at.refused("validateDataTransfer", asked(EVE))
             assert stranger[0] == "not_allowed"
@@ -382,7 +384,7 @@ def test_a_session_is_started_by_owner_or_executor_once_for_each_number() -> Non
             assert await at.ok("getNextProcessId", {"from": EVE.address}) == {"nextProcessId": "1"}
             changed = await at.refused("validateDataTransfer", asked(ANN, 2, "0x" + "7" * 64))
             assert changed[0] == "hash_mismatch"
-            gone = asked(ANN, 2, message={"ostcId": "gone"}, ostc_hash=ZERO)
+            gone = asked(ANN, 2, message={"ostcId": "gone"})
             assert (await at.refused("validateDataTransfer", gone))[0] == "unknown_ostc"
             late = asked(ANN, 2, message={"expiry": 1_700_000_000})
             assert (await at.refused("validateDataTransfer", late))[0] == "permit_expired"
@@ -396,10 +398,53 @@ def test_a_session_is_started_by_owner_or_executor_once_for_each_number() -> Non
     run(go())
 
 
+def test_a_start_has_to_pin_its_orchestration_and_what_else_is_signed_is_not_to_choose() -> None:
+    async def go() -> None:
+        evm = Evm()
+        where, pinned = deployed(evm, [BOB.address])
+        same_text, _ = deployed(evm, [])
+        chain = int(evm.eth_chainId(), 16)
+        async with evm.served() as url, calling(chain_url=url, chain_id=0) as at:
+
+            def permit(ostc_hash: str = pinned, hash_type: str = "bytes32", **signed: Any) -> Any:
+                message = {"ostcId": "orders", "ostcHash": ostc_hash, "sessionId": 1,
+                           "maxTotalGas": 0, **signed}  # fmt: skip
+                return ANN.sign("SessionPermit", message, hash_type, chainId=chain)
+
+            start = {"orchestration": where, "stepId": "A1", "payload": {"n": 1}}
+            for nothing, kind in ((ZERO, "bytes32"), (ZERO, "string"), ("", "string"),
+                                  ("0x", "string"), ("0x0", "string")):  # fmt: skip
+                refused = await at.refused(
+                    "validateDataTransfer", {**start, "permit": permit(nothing, kind)}
+                )
+                assert refused[0] == "permit_unpinned", nothing
+            whole = permit(orchestration=where, stepId="A1", payload='{"n": 7}')
+            for key, other in (
+                ("orchestration", same_text),
+                ("stepId", "B1"),
+                ("payload", {"n": 1}),
+            ):
+                bent = {"orchestration": where, "stepId": "A1", "payload": {"n": 7}, key: other}
+                code, words = await at.refused("validateDataTransfer", {**bent, "permit": whole})
+                assert (code, f"`{key}`" in words) == ("permit", True), words
+            for text, code in (
+                ("{", "permit_form"),
+                ('{"n": 1, "n": 2}', "permit_form"),
+                ("[1]", "params"),
+            ):
+                odd = {**start, "payload": {}, "permit": permit(payload=text)}
+                assert (await at.refused("validateDataTransfer", odd))[0] == code
+            assert await at.ok("getNextProcessId", {"from": ANN.address}) == {"nextProcessId": "1"}
+            told = await at.ok("validateDataTransfer", {"permit": whole})
+            assert (told["payload"], told["outputPayload"]) == ({"n": 7}, {"n": 8})
+
+    run(go())
+
+
 def test_without_a_node_nothing_is_started_and_without_a_chain_no_permit_holds() -> None:
     async def go() -> None:
         async with calling() as at:
-            message = {"ostcId": "o", "ostcHash": ZERO, "sessionId": 1, "maxTotalGas": 0}
+            message = {"ostcId": "o", "ostcHash": HASH, "sessionId": 1, "maxTotalGas": 0}
             asked = {"orchestration": ANN.address, "permit": ANN.sign("SessionPermit", message)}
             code, words = await at.refused("validateDataTransfer", asked)
             assert (code, "set chain_url" in words) == ("no_chain", True)
@@ -439,6 +484,36 @@ def test_what_is_no_call_is_answered_as_json_rpc_says() -> None:
             headers = {"Content-Type": "application/json"}
             async with at.door.session.post(url, data="{", headers=headers) as reply:
                 assert (await reply.json())["error"]["code"] == -32700
+
+    run(go())
+
+
+def test_a_batch_asks_for_so_much_work_and_is_weighed_before_any_of_it_is_done() -> None:
+    async def go() -> None:
+        async with calling() as at:
+            permit = ANN.sign("xdalaPermit", {})
+            grant = {"grantee": BOB.address, "rights": 1, "expireAt": 9}
+            given = {"permit": permit, "rid": HASH, "scope": 1, "entries": [grant]}
+            each = {"jsonrpc": "2.0", "id": 1, "method": "xgr_manageGrants", "params": [given]}
+            refused = (await at.raw([each] * 5)).json
+            assert (refused["id"], refused["error"]["code"]) == (None, -32600)
+            assert refused["error"]["data"]["code"] == "batch_work"
+            assert (await at.ok("listGrants", {"permit": permit}))["items"] == []
+            done = (await at.raw([each] * 4)).json
+            assert all("result" in one for one in done)
+            light = {"jsonrpc": "2.0", "id": 1, "method": "xgr_getPublicSale", "params": []}
+            assert len((await at.raw([light] * 20)).json) == 20
+
+    run(go())
+
+
+def test_nothing_is_told_of_where_the_node_is_and_strangers_leave_no_lines() -> None:
+    async def go() -> None:
+        dead = f"http://127.0.0.1:{free_port()}/"
+        async with calling(chain_url=dead, chain_id=0, require_tokens="yes") as at:
+            _, words = await at.refused("wakeUpProcess", {"permit": XDALA})
+            assert words == AWAY
+            assert at.door.server.parts.store.audit(AuditFilter()) == []
 
     run(go())
 

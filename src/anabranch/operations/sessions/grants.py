@@ -7,6 +7,7 @@ who may manage it give more. Keys come wrapped for their reader, and are handed 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,10 +20,17 @@ LIMIT_MAX = 500
 _RID = re.compile(r"0x[0-9a-fA-F]{64}")
 _BYTES = re.compile(r"(0x([0-9a-fA-F]{2}){0,512})?")
 ALL = READ | WRITE | MANAGE
+#: Between the look at who has an id and the claim of it no other thread claims it.
+_CLAIMING = threading.Lock()
 
 
 def put_grants(store: Grants, given: Mapping[str, Any], signer: str) -> int:
     """How many were made or changed. Raises `Refused` for whoever may not."""
+    with _CLAIMING:
+        return _put_grants(store, given, signer)
+
+
+def _put_grants(store: Grants, given: Mapping[str, Any], signer: str) -> int:
     rid, scope = _rid(given.get("rid")), _scope(given.get("scope", RULES))
     known = store.grants_of(rid, scope)
     owner = known[0].owner if known else signer

@@ -3,13 +3,19 @@
 Each takes its parameters as they came and gives what the public reference says. Who asks is whoever
 signed the permit; nothing else of a request is believed. A method that needs no permit tells
 nothing but numbers and whether something is over.
+
+What the signature of a permit covers counts as it was signed. Where its type has no field for it,
+what the request says counts: the type of the chain has none for registry, step and payload of a
+start, so its `ostcHash` has to pin the orchestration.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -26,7 +32,9 @@ from anabranch.work.chain.permits import CONTROLS, PRECOMPILE, Permit, PermitRef
 START_SECONDS = 5.0  # how long a start waits for its first step before it answers
 LAST_MAX = 1000
 
+T = TypeVar("T")
 Params = Sequence[Any]
+_HASH = re.compile(r"0x[0-9a-fA-F]{64}")
 
 
 class NotHere(AnabranchError):
@@ -42,6 +50,18 @@ class ChainAccess(Protocol):
 
     async def load(self, registry: str, ostc_id: str, ostc_hash: str, starter: str) -> str:
         """The bundle of an orchestration that `starter` may start."""
+
+
+class Read(Protocol):
+    """Reads of sessions beside the event loop."""
+
+    async def __call__(self, work: Callable[[Sessions], T]) -> T: ...
+
+
+class Compute(Protocol):
+    """Arithmetic beside the event loop, within the share of whoever asks."""
+
+    async def __call__(self, work: Callable[[], T]) -> T: ...
 
 
 class RpcCall(msgspec.Struct, frozen=True):
@@ -61,7 +81,10 @@ class RpcMethods:
         now: Callable[[], int],  # milliseconds
         first_step: Callable[[str], Awaitable[None]],  # returns when it has ended
         grants: Grants,
+        read: Read,
+        compute: Compute,
     ) -> None:
+        self._read, self._compute = read, compute
         self._grants = grants
         self._sessions = sessions
         self._verbs = verbs
@@ -84,7 +107,7 @@ class RpcMethods:
     async def _permit(self, given: Any, *kinds: str) -> Permit:
         chain_id = await self._chain.chain_id()
         now = self._now() // 1000
-        permit = await asyncio.to_thread(verified, given, kinds, chain_id=chain_id, now=now)
+        permit = await self._compute(lambda: verified(given, kinds, chain_id=chain_id, now=now))
         self.last = RpcCall(self.last.method, permit.signer, self.last.subject)
         return permit
 
@@ -108,20 +131,22 @@ class RpcMethods:
 
     async def next_process_id(self, params: Params) -> dict[str, str]:
         owner = _address(_object(params).get("from"), "`from`")
-        return {"nextProcessId": str(self._sessions.next_number(owner))}
+        return {"nextProcessId": str(await self._next_number(owner))}
+
+    async def _next_number(self, owner: str) -> int:
+        return await self._read(lambda by: by.next_number(owner))
 
     async def estimate_rule_gas(self, params: Params) -> dict[str, Any]:
         given = _object(params)
         rule = given.get("json")
         if not isinstance(rule, str | Mapping):
             raise InputError("`json` is the text of a rule document", code="params")
-        found = await asyncio.to_thread(
-            estimated_gas,
-            rule,
-            valid_spawns=_count(given.get("validSpawns", 1), "`validSpawns`"),
-            invalid_spawns=_count(given.get("invalidSpawns", 1), "`invalidSpawns`"),
-            encrypted=given.get("encrypted") is True,
-        )
+        counts = {
+            "valid_spawns": _count(given.get("validSpawns", 1), "`validSpawns`"),
+            "invalid_spawns": _count(given.get("invalidSpawns", 1), "`invalidSpawns`"),
+            "encrypted": given.get("encrypted") is True,
+        }
+        found = await self._compute(lambda: estimated_gas(rule, **counts))
         return {
             "validationGas": found["common"],
             "onValid": {"validationGas": found["valid"], "total": found["totalValid"]},
@@ -132,24 +157,23 @@ class RpcMethods:
     async def step_executed(self, params: Params) -> bool | None:
         owner, session = _address(_at(params, 0), "the owner"), _session(_at(params, 1))
         iteration = _count(_at(params, 2), "the iteration")
-        return self._sessions.step_executed(session, iteration, owner)
+        return await self._read(lambda by: by.step_executed(session, iteration, owner))
 
     async def session_alive(self, params: Params) -> bool:
         owner, session = _address(_at(params, 0), "the owner"), _session(_at(params, 1))
-        return self._sessions.session_alive(session, owner)
+        return await self._read(lambda by: by.session_alive(session, owner))
 
     # -- sessions ------------------------------------------------------------------------------
 
     async def start(self, params: Params) -> dict[str, Any]:
         """Everything is looked at before anything begins: a start that fails leaves nothing."""
         given = _object(params)
-        registry = _address(given.get("orchestration"), "`orchestration`")
-        payload = given.get("payload") or {}
-        if not isinstance(payload, Mapping):
-            raise InputError("`payload` is an object", code="params")
         permit = await self._permit(given.get("permit"), "SessionPermit")
+        _require_pinned(permit)
+        registry = _address(_covered(permit, given, "orchestration"), "`orchestration`")
+        payload, step = _payload(permit, given), str(_covered(permit, given, "stepId") or "")
         owner, number = permit.signer, permit.number("sessionId")
-        coming = self._sessions.next_number(owner)
+        coming = await self._next_number(owner)
         if number != coming:
             raise _wrong_nonce(owner, number, coming)
         text = await self._chain.load(
@@ -163,14 +187,14 @@ class RpcMethods:
             run = await self._verbs.start(
                 prepared,
                 payload,
-                step=str(given.get("stepId") or "") or None,
+                step=step or None,
                 labels=labels,
                 allow_extra_input=True,
             )
         except Refused as error:
             if error.code != "session_number":
                 raise
-            coming = self._sessions.next_number(owner)
+            coming = await self._next_number(owner)
             raise _wrong_nonce(owner, number, coming) from None
         self._about(run)
         shown = {key: value for key, value in payload.items() if not key.startswith("__")}
@@ -183,7 +207,7 @@ class RpcMethods:
                 await self._first_step(run)
         except TimeoutError:
             pass
-        receipts = self._sessions.receipts(run, iteration=1)
+        receipts = await self._read(lambda by: by.receipts(run, iteration=1))
         found = receipts[0] if receipts else {}
         valid = found.get("extras", {}).get("valid") if found else None
         return {
@@ -200,7 +224,7 @@ class RpcMethods:
         permit = await self._permit(given.get("permit"), *CONTROLS)
         _require_action(permit, "wake")
         owner, session = _runner(permit), str(permit.number("sessionId"))
-        step, process = permit.text("stepId"), str(given.get("processId") or "")
+        step, process = permit.text("stepId"), str(_covered(permit, given, "processId") or "")
         if bool(step) == bool(process):
             raise InputError(
                 "name `processId` and sign no `stepId`, or sign a `stepId` and name no process",
@@ -212,9 +236,7 @@ class RpcMethods:
             raise PermitRefused(f"the permit is for step {step!r}, not for {asked[:64]!r}")
         if process and process.partition(":")[0] != session:
             raise PermitRefused(f"the permit is for session {session}, not for {process[:64]!r}")
-        payload = given.get("payload") or {}
-        if not isinstance(payload, Mapping):
-            raise InputError("`payload` is an object", code="params")
+        payload = _payload(permit, given)
         self._about(f"{owner}/{process or session}")
         told = await self._sessions.wake_up_process(
             process or session,
@@ -250,15 +272,16 @@ class RpcMethods:
             return {"sessions": await self._wakeable(given, last)}
         permit = await self._permit(given.get("permit"), "xdalaPermit")
         root = str(given.get("rootId") or "")
-        rows = self._owned(permit.signer, root, last)
+        rows = await self._owned(permit.signer, root, last)
         parent = str(given.get("parentPid") or "")
         return {"sessions": [_row(one) for one in rows if not parent or one["parentPid"] == parent]}
 
-    def _owned(self, owner: str, root: str, last: int) -> list[dict[str, Any]]:
+    async def _owned(self, owner: str, root: str, last: int) -> list[dict[str, Any]]:
         if not root:
-            return self._sessions.list_sessions(owner=owner, last=last)
+            return await self._read(lambda by: by.list_sessions(owner=owner, last=last))
+        session = _session(root)
         try:
-            return self._sessions.list_sessions(owner=owner, run=_session(root))
+            return await self._read(lambda by: by.list_sessions(owner=owner, run=session))
         except NotFound:
             return []
 
@@ -271,12 +294,14 @@ class RpcMethods:
         if root not in (None, "") and str(root) != session:
             raise PermitRefused(f"the permit is for session {session}, not for {str(root)[:40]!r}")
         try:
-            rows = self._sessions.wakeable(
-                permit.signer,
-                owner=owner,
-                run=session,
-                step=permit.text("stepId") or None,
-                last=last,
+            rows = await self._read(
+                lambda by: by.wakeable(
+                    permit.signer,
+                    owner=owner,
+                    run=session,
+                    step=permit.text("stepId") or None,
+                    last=last,
+                )
             )
         except NotFound:
             rows = []
@@ -290,12 +315,13 @@ class RpcMethods:
         given = _object(params)
         permit = await self._permit(given.get("permit"), "xdalaPermit")
         self._about(str(given.get("rid"))[:80])
-        return {"upserted": put_grants(self._grants, given, permit.signer)}
+        count = await asyncio.to_thread(put_grants, self._grants, given, permit.signer)
+        return {"upserted": count}
 
     async def list_grants(self, params: Params) -> dict[str, Any]:
         given = _object(params)
         permit = await self._permit(given.get("permit"), "xdalaPermit")
-        return found_grants(self._grants, given, permit.signer)
+        return await asyncio.to_thread(found_grants, self._grants, given, permit.signer)
 
 
 Method = Callable[[RpcMethods, Params], Awaitable[Any]]
@@ -316,6 +342,17 @@ _METHODS: Mapping[str, Method] = {
     "listGrants": RpcMethods.list_grants,
 }
 METHODS = tuple(f"xgr_{name}" for name in _METHODS)
+#: What a call is of the work that a batch may ask for; one that gives a number is 1.
+_WORK: Mapping[str, int] = {
+    "xgr_stepExecuted": 2,
+    "xgr_estimateRuleGas": 5,
+    "xgr_validateDataTransfer": 10,
+    "xgr_wakeUpProcess": 5,
+    "xgr_control": 5,
+    "xgr_listSessions": 5,
+    "xgr_manageGrants": 5,
+    "xgr_listGrants": 5,
+}
 #: What the namespace has elsewhere, and why not here.
 ABSENT: Mapping[str, str] = {
     "getCirculatingSupply": "an engine has no coins; ask a node of the chain",
@@ -328,6 +365,10 @@ ABSENT: Mapping[str, str] = {
 
 
 # -- parameters ------------------------------------------------------------------------------------
+
+
+def work_of(method: Any) -> int:
+    return _WORK.get(method, 1) if isinstance(method, str) else 1
 
 
 def _object(params: Params) -> Mapping[str, Any]:
@@ -382,6 +423,50 @@ def _check_runner(given: Mapping[str, Any], owner: str) -> None:
     named = given.get("runner")
     if named is not None and _address(named, "`runner`").lower() != owner:
         raise PermitRefused(f"the permit is for sessions of {owner}, not of {named}")
+
+
+def _require_pinned(permit: Permit) -> None:
+    pin = permit.text("ostcHash")
+    if not _HASH.fullmatch(pin) or not int(pin, 16):
+        raise PermitRefused(
+            "the permit pins no orchestration: sign `ostcHash`, the keccak256 of its text in the "
+            "registry (`anabranch registry` lists it)",
+            code="permit_unpinned",
+        )
+
+
+def _covered(permit: Permit, given: Mapping[str, Any], key: str) -> Any:
+    """As it was signed, or where the permit has no such field, as it was sent."""
+    sent = given.get(key)
+    if key not in permit.message:
+        return sent
+    signed = permit.message[key]
+    if sent not in (None, "") and str(sent).lower() != str(signed).lower():
+        raise PermitRefused(f"the permit is for `{key}` {signed!r:.80}, not for {sent!r:.80}")
+    return signed
+
+
+def _payload(permit: Permit, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """It is signed as a text of JSON."""
+    payload = given.get("payload") or {}
+    if "payload" in permit.message:
+        text = permit.text("payload") or "{}"
+        try:
+            signed = msgspec.json.decode(text)
+            json.loads(text, object_pairs_hook=_require_distinct)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            raise PermitRefused("`payload` of the permit is not JSON", code="permit_form") from None
+        if payload and payload != signed:
+            raise PermitRefused("the permit is for another `payload` than was sent")
+        payload = signed
+    if not isinstance(payload, Mapping):
+        raise InputError("`payload` is an object", code="params")
+    return payload
+
+
+def _require_distinct(pairs: Sequence[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a key stands twice: two readers may take different values")
 
 
 def _wrong_nonce(owner: str, number: int, coming: int) -> PermitRefused:

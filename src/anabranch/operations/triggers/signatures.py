@@ -5,6 +5,10 @@
 
 The first is what webhooks of Anabranch send, and under another header what Stripe sends. No message
 says anything about the secret, or how near a signature came.
+
+A call is identified by what was signed, in bytes: the instant and the body, or the body alone. The
+text of the header identifies nothing (`t=007`, one more `v1`), nor does what no signature covers:
+other headers, `X-GitHub-Delivery` among them, and the query.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Any
 
 from anabranch.errors import Denied
 from anabranch.operations.triggers.trigger import HookRules, Scheme
-from anabranch.operations.webhooks.signature import SIGNATURE, signed_at, signs
+from anabranch.operations.webhooks.signature import SIGNATURE, signed_at, signed_bytes, signs
 
 HEADERS: Mapping[Scheme, str] = {"anabranch": SIGNATURE, "github": "X-Hub-Signature-256"}
 #: Fields that a credential may have its secret in, the first that is there.
@@ -42,17 +46,17 @@ def secret_in(data: Any, field: str) -> str:
     return found if isinstance(found, str) and len(found) >= SECRET_LETTERS_MIN else ""
 
 
-def require_genuine(
+def verify_call(
     rules: HookRules, secret: str, signature: str, body: bytes, now_seconds: float
-) -> None:
-    """Raises `Denied` unless the signature is right, and new enough."""
+) -> str:
+    """What identifies the call. Raises `Denied` unless the signature is right, and new enough."""
     header = header_of(rules)
     if not signature:
         raise Denied(f"the call is not signed: it has no header {header}", code="signature_missing")
     if rules.scheme == "github":
         if not _signs_body(secret, signature, body):
             raise _wrong(header)
-        return
+        return hashlib.sha256(body).hexdigest()
     at = signed_at(signature)
     if at is None or not signs(secret, signature, body):
         raise _wrong(header)
@@ -62,6 +66,7 @@ def require_genuine(
             f"{rules.window:,} s: sign it anew, and look at the clock",
             code="signature_expired",
         )
+    return hashlib.sha256(signed_bytes(body, at)).hexdigest()
 
 
 def _signs_body(secret: str, signature: str, body: bytes) -> bool:

@@ -20,6 +20,10 @@ from anabranch.store.record_ports import NamedRecord
 FAMILY = "trigger"
 WINDOW_SECONDS = 300  # how old a signed call may be
 WINDOW_MOST = 3600
+DAY_SECONDS = 24 * 3600
+#: How long a call is remembered whose signature names no instant, and so never becomes too old.
+REMEMBER_SECONDS = 90 * DAY_SECONDS
+REMEMBER_MOST = 3650 * DAY_SECONDS
 KEY = "{{ headers['idempotency-key'] | default('') }}"
 
 #: Labels of the runs of a trigger.
@@ -40,6 +44,7 @@ class HookRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scheme: Scheme = "anabranch"
     header: str = ""  # that has the signature; "": the one of the scheme
     window: int = WINDOW_SECONDS  # seconds
+    remember: int = REMEMBER_SECONDS  # of the scheme github
     senders: tuple[str, ...] = ()  # names of tokens that may call; empty: all with the scope
     key: str = KEY  # template; two calls with the same text are one
 

@@ -39,9 +39,12 @@ from anabranch.operations.triggers.rendering import (
 )
 from anabranch.operations.triggers.signatures import header_of
 from anabranch.operations.triggers.trigger import (
+    DAY_SECONDS,
     FAMILY,
     KEY,
     LABEL,
+    REMEMBER_MOST,
+    REMEMBER_SECONDS,
     TRIGGERS,
     WINDOW_MOST,
     WINDOW_SECONDS,
@@ -76,6 +79,7 @@ class HookDraft(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     scheme: Scheme = "anabranch"
     header: str = ""  # that has the signature, instead of the one of the scheme
     window: str | int | float | None = None  # how old a signed call may be (5m)
+    remember: str | int | float | None = None  # how long calls of the scheme github are kept (90d)
     senders: list[str] = []  # names of tokens that may call
     key: str | None = None  # template; two calls with the same text are one
 
@@ -418,6 +422,12 @@ def _hook_rules(draft: TriggerDraft) -> HookRules | None:
             "credential, header and window belong to a signed hook, not to one with a token",
             code="usage",
         )
+    if given.remember is not None and not (signed and given.scheme == "github"):
+        raise InputError(
+            "`remember` belongs to the scheme github: every other signed call names its instant, "
+            "and is too old after the window",
+            code="usage",
+        )
     if signed and given.senders:
         raise InputError("senders belong to a hook with a token", code="usage")
     if len(given.senders) > SENDERS_MAX:
@@ -429,6 +439,7 @@ def _hook_rules(draft: TriggerDraft) -> HookRules | None:
         scheme=given.scheme,
         header=_checked_header(given.header),
         window=_window(given.window),
+        remember=_remember(given.remember),
         senders=tuple(given.senders),
         key=KEY if given.key is None else given.key,
     )
@@ -444,16 +455,33 @@ def _checked_header(name: str) -> str:
 def _window(given: str | float | None) -> int:
     if given is None:
         return WINDOW_SECONDS
-    try:
-        seconds = parse_duration(given) // 1000
-    except ValueError as error:
-        raise InputError(f"the window of a hook: {error}", code="trigger_window") from None
+    seconds = _seconds(given, "window")
     if not 1 <= seconds <= WINDOW_MOST:
         raise InputError(
             f"the window of a hook is 1 s to {WINDOW_MOST:,} s, not {seconds:,} s",
             code="trigger_window",
         )
     return seconds
+
+
+def _remember(given: str | float | None) -> int:
+    if given is None:
+        return REMEMBER_SECONDS
+    seconds = _seconds(given, "remember")
+    if not DAY_SECONDS <= seconds <= REMEMBER_MOST:
+        most = REMEMBER_MOST // DAY_SECONDS
+        raise InputError(
+            f"a hook remembers calls for 1 to {most:,} days, not for {seconds:,} s",
+            code="trigger_remember",
+        )
+    return seconds
+
+
+def _seconds(given: str | float, what: str) -> int:
+    try:
+        return parse_duration(given) // 1000
+    except ValueError as error:
+        raise InputError(f"the {what} of a hook: {error}", code=f"trigger_{what}") from None
 
 
 def _after_rules(draft: TriggerDraft) -> AfterRules | None:

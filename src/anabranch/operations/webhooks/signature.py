@@ -45,6 +45,9 @@ def signs(secret: str, header: str, body: bytes) -> bool:
     return any(hmac.compare_digest(wanted, each) for each in given)
 
 
+def signed_bytes(body: bytes, seconds: int) -> bytes:
+    return b"%d." % seconds + body
+
+
 def _mac(secret: str, body: bytes, seconds: int) -> str:
-    signed = b"%d." % seconds + body
-    return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+    return hmac.new(secret.encode(), signed_bytes(body, seconds), hashlib.sha256).hexdigest()

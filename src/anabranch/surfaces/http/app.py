@@ -55,7 +55,7 @@ from anabranch.surfaces.http.resources import (
     workers,
     workflows,
 )
-from anabranch.surfaces.http.routes import PARTS, SETTINGS, TABLE, Route, table_of
+from anabranch.surfaces.http.routes import PARTS, ROOTS, SETTINGS, TABLE, Route, table_of
 
 Middleware = Any  # what `web.middleware` makes
 Mount = Callable[[web.Application], None]
@@ -111,6 +111,7 @@ def make_application(
     )
     app[PARTS], app[SETTINGS], app[LIMITS] = parts, settings, chosen
     app[TABLE] = dict(table_of(tuple(routes)))
+    app[ROOTS] = frozenset(route.path.split("/")[1] for route in routes)
     app[readers.READERS] = readers.Readers(parts, settings)
     app[events.STREAMS] = events.Streams(chosen.stream_beat_seconds)
     app[SHARES] = Shares(settings)

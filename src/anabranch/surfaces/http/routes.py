@@ -22,7 +22,6 @@ Scope = Literal["read", "operate", "decide", "work", "hook", "admin", "any", "op
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 API = "/api/v1"
-HOOKS = "/hooks/"  # what fires triggers; called by programs, as the API is
 
 PARTS: web.AppKey[Parts] = web.AppKey("parts")
 SETTINGS = web.AppKey("settings", Settings)
@@ -79,6 +78,8 @@ class Route(msgspec.Struct, frozen=True):
 
 
 TABLE = web.AppKey("table", dict[tuple[str, str], Route])
+#: The first names of the paths in it: `api`, `rpc` …
+ROOTS = web.AppKey("roots", frozenset[str])
 
 
 def table_of(routes: tuple[Route, ...]) -> Mapping[tuple[str, str], Route]:
@@ -96,6 +97,11 @@ def route_of(request: web.Request) -> Route | None:
     if resource is None:
         return None
     return request.app[TABLE].get((request.method, resource.canonical))
+
+
+def is_for_programs(request: web.Request) -> bool:
+    """Whether programs call what is below its first name, such as `/rpc`: they read no pages."""
+    return request.path.split("/", 2)[1] in request.app[ROOTS]
 
 
 def actor_of(request: web.Request) -> str:

@@ -3,40 +3,50 @@
 The setting `rpc_access` says who is heard: nobody (`off`), whoever has a token that may operate
 (`token`), or everybody, so that permits alone decide (`permit`). Errors of a call are answers of
 JSON-RPC with status 200; what is wrong with the request itself is a problem as anywhere.
+
+A body is read as any other, within bounds. What a batch asks for is added up before any of it is
+done; reading and arithmetic are done beside the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from anabranch.errors import AnabranchError, DefinitionError, InputError
+from anabranch.errors import AnabranchError, DefinitionError, InputError, StoreError
 from anabranch.operations.access.tokens import Caller, entry
-from anabranch.operations.sessions.rpc_methods import METHODS, NotHere, RpcMethods
-from anabranch.parts import Parts
+from anabranch.operations.sessions.rpc_methods import METHODS, NotHere, RpcMethods, work_of
+from anabranch.operations.sessions.sessions import Sessions
 from anabranch.settings import Settings
+from anabranch.store.outages import passes
 from anabranch.surfaces.http.guard.auth import CALLER, COOKIE, GATEKEEPER
 from anabranch.surfaces.http.guard.origins import address_of
+from anabranch.surfaces.http.guard.shares import checking
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.io.request_body import check_media, read_bytes
+from anabranch.surfaces.http.io.readers import look
+from anabranch.surfaces.http.io.request_body import LIMITS, check_media, parse_body, read_at_most
+from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.http.routes import PARTS, SETTINGS, Route
 from anabranch.work.chain.permits import PermitRefused
 
 log = logging.getLogger("anabranch.http")
 
+T = TypeVar("T")
 PATH = "/rpc"
-BATCH_MAX = 20
+BODY_BYTES = 1024 * 1024
+BATCH_MAX = 20  # calls, and the work that they are together
+ID_LETTERS = 200
 #: By code of JSON-RPC. Those from -32000 down are ours: the public texts name none.
 PARSE, REQUEST, METHOD, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 FAILED, PERMIT, REFUSED = -32000, -32001, -32002
 _REFUSALS = ("not_allowed", "step_only", "other_owner")
+AWAY = "what the server needs for this does not answer it: retry later; its log has the reason"
 CHANGES = ("xgr_validateDataTransfer", "xgr_wakeUpProcess", "xgr_control", "xgr_manageGrants")
 
 
@@ -98,18 +108,31 @@ class Chain:
 
 async def rpc(request: web.Request) -> web.StreamResponse:
     _check_open(request)
-    body = await read_bytes(request)
+    body = await _read(request)
     check_media(request)
     try:
-        asked = json.loads(body)
-    except (ValueError, RecursionError):
-        return _answer(_error(None, PARSE, "the body is not JSON"))
+        asked = await parse_body(request, body, Any)
+    except ApiError as error:
+        if error.status == 413:
+            raise
+        return _answer(_error(None, PARSE, error.detail, error.code))
     if not isinstance(asked, list):
         return _answer(await _one(request, asked))
     if not 0 < len(asked) <= BATCH_MAX:
         return _answer(_error(None, REQUEST, f"a batch has 1 to {BATCH_MAX} calls"))
+    work = sum(work_of(each.get("method") if isinstance(each, dict) else "") for each in asked)
+    if work > BATCH_MAX:
+        told = f"the calls of the batch are {work} units of work, and {BATCH_MAX} are the most"
+        return _answer(_error(None, REQUEST, f"{told}: send them in several batches", "batch_work"))
     replies = [await _one(request, each) for each in asked]
     return _answer([reply for reply in replies if reply is not None] or None)
+
+
+async def _read(request: web.Request) -> bytes:
+    limits = request.app[LIMITS]
+    most = min(BODY_BYTES, limits.body_bytes)
+    told = f"the body is larger than {most:,} bytes, the most that {PATH} takes"
+    return await read_at_most(request, most, limits.body_seconds, told, "send less")
 
 
 def _check_open(request: web.Request) -> None:
@@ -126,8 +149,9 @@ async def _one(request: web.Request, asked: Any) -> dict[str, Any] | None:
     if not isinstance(asked, dict) or asked.get("jsonrpc") != "2.0":
         return _error(None, REQUEST, 'a call is an object with "jsonrpc": "2.0"')
     number, method, params = asked.get("id"), asked.get("method"), asked.get("params", [])
-    if not isinstance(number, int | str | None) or isinstance(number, bool):
-        return _error(None, REQUEST, "`id` is a number or a text")
+    if not _is_id(number):
+        told = f"`id` is a whole number of 64 bits, or a text of at most {ID_LETTERS} letters"
+        return _error(None, REQUEST, told)
     if not isinstance(method, str) or not isinstance(params, list | dict):
         return _error(number, REQUEST, "a call has a `method` and a list of `params`")
     given = params if isinstance(params, list) else [params]
@@ -135,16 +159,26 @@ async def _one(request: web.Request, asked: Any) -> dict[str, Any] | None:
     return reply if "id" in asked else None
 
 
+def _is_id(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= ID_LETTERS
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return value is None or (is_whole and -(1 << 63) <= value < 1 << 63)
+
+
 async def _called(
     request: web.Request, number: int | str | None, method: str, params: Sequence[Any]
 ) -> dict[str, Any]:
-    permitted = _permitted(request.app[PARTS], request.app[SETTINGS])
+    permitted = _permitted(request)
     try:
         result = await permitted.call(method, params)
         reply = {"jsonrpc": "2.0", "id": number, "result": result}
         outcome = "done"
     except AnabranchError as error:
         reply, outcome = _refused(number, error), f"refused: {error.code}"
+    except ApiError as error:  # too much at once
+        reply = _error(number, FAILED, error.detail, error.code)
+        outcome = f"refused: {error.code}"
     except asyncio.CancelledError:
         raise
     except Exception:
@@ -155,29 +189,41 @@ async def _called(
     return reply
 
 
-def _permitted(parts: Parts, settings: Settings) -> RpcMethods:
+def _permitted(request: web.Request) -> RpcMethods:
+    parts = request.app[PARTS]
+
     async def first_step(run: str) -> None:
         async for record in parts.verbs.events(run):
             if record.kind == "token.finished" and record.fields.get("token") == 1:
                 return
 
+    async def read(work: Callable[[Sessions], T]) -> T:
+        return await look(request, lambda by: work(by.sessions))
+
+    async def compute(work: Callable[[], T]) -> T:
+        async with checking(request):
+            return await in_thread(work)
+
     return RpcMethods(
         parts.sessions,
         parts.verbs,
-        Chain(settings),
+        Chain(request.app[SETTINGS]),
         parts.engine.clock.now,
         first_step,
         parts.store,
+        read,
+        compute,
     )
 
 
 async def _written(request: web.Request, permitted: RpcMethods, outcome: str) -> None:
-    """A line of the audit trail: who signed, with which token if there was one."""
+    """A line of the audit trail: who signed, with which token if there was one. Somebody of whom
+    nothing is known leaves none."""
     keeper = request.app.get(GATEKEEPER)
-    if keeper is None:
-        return
     asked, caller = permitted.last, request.get(CALLER)
-    who = asked.signer or (caller.actor if caller is not None else "nobody")
+    who = asked.signer or (caller.actor if caller is not None else "")
+    if keeper is None or not who:
+        return
     line = entry(
         Caller(who, frozenset(), caller.token if caller is not None else ""),
         f"rpc.{asked.method.removeprefix('xgr_')}",
@@ -200,6 +246,10 @@ def _refused(number: int | str | None, error: AnabranchError) -> dict[str, Any]:
             return _error(number, PERMIT, error.message, error.code)
         case InputError(code="params"):
             return _error(number, PARAMS, error.message, error.code)
+        case StoreError() | AnabranchError(code="chain_unreachable" | "chain_bad_response"):
+            known = isinstance(error, StoreError) and passes(error)  # the engine says it once
+            log.log(logging.DEBUG if known else logging.ERROR, "%s: %s", error.code, error.message)
+            return _error(number, FAILED, AWAY, error.code)  # callers do not learn where it is
         case DefinitionError():
             told = "; ".join(str(one) for one in error.problems[:5])
             return _error(number, FAILED, told or error.message, error.code)

@@ -23,7 +23,7 @@ from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.io.problems import ApiError, status_of
 from anabranch.surfaces.http.io.readers import Readers
-from anabranch.surfaces.http.routes import API, HOOKS, Handler
+from anabranch.surfaces.http.routes import Handler, is_for_programs
 from anabranch.surfaces.http.routes import actor_of as actor_of
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.rendering import html, rendered
@@ -138,14 +138,11 @@ def run_of(request: web.Request) -> tuple[Ui, Head]:
     return ui, ui.head(request.match_info["run"])
 
 
-_FOR_PROGRAMS = (f"{API}/", HOOKS)
-
-
 @web.middleware
 async def answer_in_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors become a page that says what is wrong; what programs call (the API, hooks) and its
-    problems are left alone."""
-    if request.path.startswith(_FOR_PROGRAMS):
+    """Errors become a page that says what is wrong; what programs call (the API, hooks, `/rpc`)
+    and its problems are left alone."""
+    if is_for_programs(request):
         return await handler(request)
     try:
         response = await handler(request)

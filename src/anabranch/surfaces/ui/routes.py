@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+
 from aiohttp import web
 
 from anabranch.errors import NotFound
@@ -10,7 +13,7 @@ from anabranch.surfaces.http.guard.auth import PAGE_SCOPES
 from anabranch.surfaces.http.io.problems import answer_errors
 from anabranch.surfaces.http.io.readers import READERS
 from anabranch.surfaces.http.resources.decisions import APPROVALS
-from anabranch.surfaces.http.routes import PARTS, Scope
+from anabranch.surfaces.http.routes import PARTS, ROOTS, Scope
 from anabranch.surfaces.ui import live, rendering
 from anabranch.surfaces.ui.context import UI, Ui, answer_in_pages, see
 from anabranch.surfaces.ui.pages import (
@@ -97,11 +100,14 @@ def mount(app: web.Application) -> None:
     app[PAGE_SCOPES], app[PAGE_ACTIONS] = dict(SCOPES), dict(ACTIONS)
     # Around the guards: they refuse in pages too.
     app.middlewares.insert(app.middlewares.index(answer_errors) + 1, answer_in_pages)
-    app.add_routes(routes())
+    roots = app[ROOTS]
+    app.add_routes(routes(roots))
     app.on_shutdown.append(live.close_streams)
 
 
-def routes() -> list[web.RouteDef]:
+def routes(for_programs: Collection[str] = ("api",)) -> list[web.RouteDef]:
+    """`for_programs` are the first names of paths below which there are no pages."""
+    listed = "|".join(map(re.escape, sorted(for_programs)))
     return [
         web.get("/", _home),
         web.get("/static/{version}/{name}", rendering.serve_static),
@@ -148,7 +154,7 @@ def routes() -> list[web.RouteDef]:
         web.get("/cluster/panel", cluster.panel),
         web.post("/cluster/servers/{server}/drain", cluster.begin_drain),
         web.post("/cluster/servers/{server}/undrain", cluster.end_drain),
-        web.get("/{anything:(?!api/).*}", _nothing),
+        web.get(f"/{{anything:(?!(?:{listed})(?:/|$)).*}}", _nothing),
     ]
 
 

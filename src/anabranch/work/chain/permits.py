@@ -51,10 +51,16 @@ FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "expiry": ("uint256",),
     },
 }
+#: Those that a permit may have besides. Of these the type of the chain has `stepId` for controls
+#: only: who signs the others as well leaves nothing to choose to whoever passes the request on.
+_OF_CONTROLS = {"stepId": ("string",), "processId": ("string",), "payload": ("string",)}
 OPTIONAL: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "ControlPermit": {"stepId": ("string",)},
-    "ControlPermitV2": {"stepId": ("string",)},
+    "SessionPermit": {"orchestration": ("address",), "stepId": ("string",), "payload": ("string",)},
+    "ControlPermit": _OF_CONTROLS,
+    "ControlPermitV2": _OF_CONTROLS,
 }
+TEXT_LETTERS = 1024
+PAYLOAD_LETTERS = 64 * 1024
 CONTROLS = ("ControlPermit", "ControlPermitV2")
 _SIGNATURE = re.compile(r"0x[0-9a-fA-F]{130}")
 _HASH = re.compile(r"0x[0-9a-fA-F]{64}")
@@ -178,7 +184,8 @@ def _value(message: Mapping[str, Any], name: str, type_name: str) -> Any:
             if isinstance(value, str) and _HASH.fullmatch(value):
                 return value.lower()
             raise PermitRefused(f"`{name}` of the permit is no hash", code="permit_form")
-    if isinstance(value, str) and len(value) <= 1024:
+    most = PAYLOAD_LETTERS if name == "payload" else TEXT_LETTERS
+    if isinstance(value, str) and len(value) <= most:
         return value
     raise PermitRefused(f"`{name}` of the permit is no text", code="permit_form")
 

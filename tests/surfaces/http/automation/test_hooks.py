@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from anabranch.clock import SystemClock
+from anabranch.errors import InputError
 from anabranch.operations.access.credentials import CredentialDraft
 from anabranch.operations.definitions.catalog import Draft
 from anabranch.operations.triggers.triggers import TriggerDraft
@@ -135,6 +137,97 @@ def test_a_signed_call_that_is_sent_again_is_refused() -> None:
             assert runs(door) == [first.json["run"]]
             other = await call(door, BODY, Anabranch_Signature=signed(door, BODY, ago=60))
             assert other.status == 202
+            assert len(runs(door)) == 2
+
+    run(go())
+
+
+class ClockAhead(SystemClock):
+    def __init__(self, ms: int) -> None:
+        super().__init__()
+        self._ahead = ms
+
+    def now(self) -> int:
+        return super().now() + self._ahead
+
+
+def github(body: bytes) -> str:
+    return "sha256=" + hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+
+
+async def replays(door: Door, **around: str) -> set[str]:
+    """What is said to a captured call that is sent with something new around it."""
+    replies = [
+        await call(door, BODY, **{**around, "Idempotency_Key": "one more"}),
+        await call(door, BODY, "paid?another=query", **around),
+        await call(door, BODY, X_GitHub_Delivery="another", X_Request_ID="another", **around),
+        await call(door, BODY, **around),
+    ]
+    return {reply.code for reply in replies}
+
+
+def test_a_captured_call_starts_nothing_more_whatever_is_put_around_it() -> None:
+    """Also one that was taken with a key."""
+
+    async def go() -> None:
+        async with serving() as door:
+            registered(door)
+            signature = signed(door, BODY)
+            assert (await call(door, BODY, Anabranch_Signature=signature)).status == 202
+            instant, _, mac = signature.partition(",")
+            for same in (
+                signature,
+                f"{signature},v1={'0' * 64}",
+                f"{instant},v1={'f' * 64},{mac}",
+                signature.replace("t=", "t=000"),
+                f" {signature} ",
+            ):
+                assert await replays(door, Anabranch_Signature=same) == {"replayed"}, same
+            keyed = signed(door, BODY, ago=9)
+            second = await call(door, BODY, Anabranch_Signature=keyed, Idempotency_Key="k")
+            repeat = await call(door, BODY, Anabranch_Signature=keyed, Idempotency_Key="k")
+            assert repeat.json == second.json
+            assert await replays(door, Anabranch_Signature=keyed) == {"replayed"}
+            anew = await call(
+                door, BODY, Anabranch_Signature=signed(door, BODY, 5), Idempotency_Key="k"
+            )
+            assert anew.json == second.json, "the key of a sender who signs each try anew"
+            late = signed(door, BODY, ago=30)
+            at_once = await asyncio.gather(
+                *(
+                    call(door, BODY, Anabranch_Signature=late, Idempotency_Key=f"at once {each}")
+                    for each in range(8)
+                )
+            )
+            assert sorted(reply.status for reply in at_once) == [202, *[409] * 7]
+            assert len(runs(door)) == 3
+
+    run(go())
+
+
+def test_a_call_of_github_is_remembered_for_as_long_as_the_trigger_says() -> None:
+    """Its signature covers the body alone: neither an instant nor the id of the delivery."""
+
+    async def go() -> None:
+        async with serving() as door:
+            hook = {"credential": "shop", "scheme": "github", "remember": "30d"}
+            registered(door, hook={**hook, "key": "{{ headers['x-github-delivery'] }}"})
+            add = door.server.parts.triggering.triggers.add
+            draft = convert(
+                {"name": "other", "path": "order", "hook": {**hook, "scheme": "anabranch"}}
+            )
+            with pytest.raises(InputError, match="belongs to the scheme github"):
+                add(draft)
+            around = {"X_Hub_Signature_256": github(BODY)}
+            first = await call(door, BODY, X_GitHub_Delivery="d1", **around)
+            assert first.status == 202, first
+            again = await call(door, BODY, X_GitHub_Delivery="d1", **around)
+            assert again.json == first.json
+            engine = door.server.parts.engine
+            for days, status in ((0, 409), (29, 409), (31, 202)):
+                engine.clock = ClockAhead(days * 24 * 3600 * 1000)
+                other = await call(door, BODY, X_GitHub_Delivery=f"d{days}", **around)
+                assert other.status == status, other
             assert len(runs(door)) == 2
 
     run(go())

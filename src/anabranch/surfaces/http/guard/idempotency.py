@@ -175,6 +175,7 @@ async def once_for(
     *,
     again: bool = False,
     begins: bool = False,
+    kept_ms: int = KEPT_MS,
 ) -> web.Response:
     """The same where the key is not in the header, or belongs to somebody else; "" is none."""
     if not key:
@@ -183,8 +184,8 @@ async def once_for(
     repeats = request.app[REPEATS]
     await _until_over(repeats, actor, key)
     repeats.under_way[actor, key] = asyncio.get_running_loop().create_future()
-    claim = _claim(request, actor, key, body)
-    attempt = _Attempt(request, claim, again=again, begins=begins)
+    claim = _claim(request, actor, key, body, kept_ms)
+    attempt = _Attempt(request, claim, again=again, begins=begins, kept_ms=kept_ms)
     try:
         return await attempt.go(do)
     finally:
@@ -212,7 +213,7 @@ def _under_way() -> ApiError:
     return ApiError(503, "request_under_way", said, hint, headers={"Retry-After": "5"})
 
 
-def _claim(request: web.Request, actor: str, key: str, body: Any) -> KeptAnswer:
+def _claim(request: web.Request, actor: str, key: str, body: Any, kept_ms: int) -> KeptAnswer:
     app = request.app
     said = msgspec.json.encode([request.method, request.path, body], order="sorted")
     return KeptAnswer(
@@ -220,7 +221,7 @@ def _claim(request: web.Request, actor: str, key: str, body: Any) -> KeptAnswer:
         key=key,
         body=hashlib.sha256(said).hexdigest(),
         holder=app[REPEATS].holder,
-        expires_at=app[PARTS].engine.clock.now() + KEPT_MS,
+        expires_at=app[PARTS].engine.clock.now() + kept_ms,
     )
 
 
@@ -228,10 +229,17 @@ class _Attempt:
     """One request with a key. `unwritten` is what is left to be written of it in the end."""
 
     def __init__(
-        self, request: web.Request, claim: KeptAnswer, *, again: bool, begins: bool
+        self,
+        request: web.Request,
+        claim: KeptAnswer,
+        *,
+        again: bool,
+        begins: bool,
+        kept_ms: int,
     ) -> None:
         app = request.app
         self._claim = claim
+        self._kept_ms = kept_ms
         self._again = again
         self._repeats, self._batcher = app[REPEATS], app[BATCHER]
         self._store, self._now = app[PARTS].store, app[PARTS].engine.clock.now
@@ -299,7 +307,7 @@ class _Attempt:
             self._store.release_key(self._claim)
 
     def _age_seconds(self, found: KeptAnswer) -> float:
-        return (self._now() - found.expires_at + KEPT_MS) / 1000
+        return (self._now() - found.expires_at + self._kept_ms) / 1000
 
     async def _is_at_it(self, found: KeptAnswer) -> bool:
         """Whether another server of the same store has the key, and is alive to answer."""

@@ -19,7 +19,7 @@ from aiohttp import web
 from anabranch import errors
 from anabranch.net.problems import Problem
 from anabranch.store.outages import passes
-from anabranch.surfaces.http.routes import API
+from anabranch.surfaces.http.routes import is_for_programs
 
 log = logging.getLogger("anabranch.http")
 
@@ -237,7 +237,7 @@ async def answer_errors(request: web.Request, handler: Any) -> web.StreamRespons
     except errors.AnabranchError as error:
         return from_error(error)
     except web.HTTPException as error:
-        if error.status < 400 or not request.path.startswith(API):
+        if error.status < 400 or not is_for_programs(request):
             raise  # redirects, and the pages for people, say it in their own way
         return _from_aiohttp(request, error)
     except (asyncio.CancelledError, ConnectionError):

@@ -56,6 +56,11 @@ async def read_body(request: web.Request, kind: type[T], *, optional: bool = Fal
             return kind()
         raise ApiError(400, "no_body", "the request has no body", "send a JSON object")
     check_media(request)
+    return await parse_body(request, body, kind)
+
+
+async def parse_body(request: web.Request, body: bytes, kind: type[T]) -> T:
+    """What was read as this type; a large body beside the event loop, few at once."""
     limits = request.app[LIMITS]
     if len(body) <= limits.thread_bytes:
         return parse(body, kind, limits.depth)

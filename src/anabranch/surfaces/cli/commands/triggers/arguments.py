@@ -86,6 +86,10 @@ def _fired_by(add: argparse.ArgumentParser) -> None:
     add.add_argument("--header", metavar="H", help="the header with the signature")
     add.add_argument("--window", metavar="DURATION", help="how old a signed call may be (5m)")
     add.add_argument(
+        "--remember", metavar="DURATION",
+        help="with --scheme github: how long a call is remembered and not taken again (90d)",
+    )  # fmt: skip
+    add.add_argument(
         "--key", metavar="TEMPLATE",
         help="calls for which this comes out the same are one call "
         "({{ headers['idempotency-key'] }})",

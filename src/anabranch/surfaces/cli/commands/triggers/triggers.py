@@ -153,6 +153,7 @@ def _kind(options: argparse.Namespace) -> Row:
         "scheme": options.scheme,
         "header": options.header,
         "window": options.window,
+        "remember": options.remember,
         "key": options.key,
     }
     return {"hook": {**hook, **{name: text for name, text in given.items() if text}}}
