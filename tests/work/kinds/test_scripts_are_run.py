@@ -191,7 +191,8 @@ def below_an_endpoint(uri: str, path: str = "") -> Answer:
             task(script={"uri": uri, "source": source})
         )
 
-    return over_http(work)
+    answer: Answer = over_http(work)
+    return answer
 
 
 def test_the_address_may_be_an_endpoint_with_a_path_and_a_credential() -> None:
