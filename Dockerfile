@@ -1,17 +1,22 @@
 # A server, a worker or any other verb of Anabranch:  docker build --tag anabranch .
 # docs/how-to/deploy.md says how to run it; `compose.yaml` has a server on PostgreSQL.
 
-FROM python:3.13-slim AS build
+# The image that it stands on, for both stages. A tag may lead to another image tomorrow: give its digest,
+#   --build-arg PYTHON_IMAGE=python:3.13-slim@sha256:…
+ARG PYTHON_IMAGE=python:3.13-slim
+
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /build
 RUN python -m venv /opt/anabranch
-COPY requirements/runtime.lock requirements/
-RUN /opt/anabranch/bin/pip install --no-cache-dir --require-hashes --requirement requirements/runtime.lock
+COPY requirements/image.lock requirements/
+RUN /opt/anabranch/bin/pip install --no-cache-dir --only-binary :all: --require-hashes --requirement requirements/image.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 COPY examples examples
-RUN /opt/anabranch/bin/pip install --no-cache-dir '.[postgres]'
+# Everything that this needs is there: nothing more is fetched, so there is nothing without a hash.
+RUN /opt/anabranch/bin/pip install --no-cache-dir --no-index --no-deps --no-build-isolation .
 
-FROM python:3.13-slim
+FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --create-home --home-dir /data anabranch
 COPY --from=build /opt/anabranch /opt/anabranch
 ENV PATH=/opt/anabranch/bin:$PATH \

@@ -60,6 +60,8 @@ lock:                   ## write requirements/*.lock anew; UPGRADE=1 moves every
 	@$(COMPILE) pyproject.toml requirements/build.in --output-file requirements/runtime.lock
 	@$(COMPILE) pyproject.toml requirements/build.in --all-extras --group dev \
 	  --constraint requirements/runtime.lock --output-file requirements/dev.lock
+	@$(COMPILE) pyproject.toml requirements/build.in --extra market --extra postgres \
+	  --constraint requirements/dev.lock --output-file requirements/image.lock
 	@$(COMPILE) pyproject.toml requirements/build.in --group docs \
 	  --constraint requirements/dev.lock --output-file requirements/docs.lock
 

@@ -34,8 +34,10 @@ settings.load_profile("anabranch")
 
 
 def pytest_configure() -> None:
-    """Processes that tests start, and stop with a signal, are not to inherit that it is ignored."""
+    """Processes that tests start, and stop with a signal, are not to inherit that it is ignored.
+    Nor that what they write may be changed by a group: such settings are refused."""
     stop_signals.hear()
+    os.umask(0o022)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

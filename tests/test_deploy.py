@@ -69,18 +69,33 @@ def test_the_image_is_built_from_files_that_there_are_and_that_are_not_left_out(
     assert not any(fnmatch("src", line) for line in taken[1:] if not line.startswith("!"))
 
 
-def test_the_image_installs_what_is_locked_and_an_extra_that_there_is() -> None:
-    runs = " ".join(of("RUN"))
-    assert "--require-hashes --requirement requirements/runtime.lock" in runs
+def test_nothing_without_a_hash_comes_into_the_image() -> None:
+    installs = [words for words in of("RUN") if "pip" in words]
+    (locked, ours) = (set(shlex.split(words)) for words in installs)
+    assert locked >= {"--require-hashes", "--only-binary", "requirements/image.lock"}
+    assert ours >= {"--no-index", "--no-deps", "--no-build-isolation"}
+
+
+def test_the_image_has_what_the_settings_of_compose_need() -> None:
+    locked = (ROOT / "requirements" / "image.lock").read_text(encoding="utf-8")
+    names = set(re.findall(r"^([\w.-]+)==", locked, re.M))
+    environment = SERVICES["server"]["environment"]
+    assert environment["ANABRANCH_STORE"].startswith("postgresql://")
+    assert "ANABRANCH_SECRET_KEY" in environment
+    assert names >= {"psycopg", "psycopg-binary", "cryptography"}
+
+
+def test_both_stages_stand_on_an_image_that_can_be_given_with_its_digest() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", runs)
-    assert set(extras.split(",")) <= project["optional-dependencies"].keys()
-    (base, final) = of("FROM")
-    minor = re.match(r"python:(3\.\d+)-slim", final)
+    name, _, default = of("ARG")[0].partition("=")
+    assert {base.split()[0] for base in of("FROM")} == {f"${{{name}}}"}
+    assert instructions()[0][0] == "ARG"  # one behind FROM has no value there
+    minor = re.fullmatch(r"python:(3\.\d+)-slim(@sha256:[0-9a-f]{64})?", default)
     assert minor is not None
-    assert base.startswith(final)
     assert f"Programming Language :: Python :: {minor[1]}" in project["classifiers"]
     assert "anabranch" in project["scripts"]
+    for service in OURS:
+        assert SERVICES[service]["build"]["args"] == {name: f"${{{name}:-{default}}}"}
 
 
 def test_the_image_runs_a_verb_as_a_user_of_its_own_with_settings_that_there_are() -> None:

@@ -24,7 +24,7 @@ PLAIN = """
     limit line live load log mail match method name need next noop not offload one or overview
     overviews owner page path patience place plan policy position prepare purge query queue rate
     read ready record redactor referred refuse register registry replied reply report request
-    result retention retry right rpc scheduling secret seek seen send sent server service
+    result retention retry right rpc scheduling secret security seek seen send sent server service
     setting shown source spec stop target template text thread time to too underway unfinished
     unsealed view work write wrong
 """

@@ -304,22 +304,56 @@ def test_an_address_without_a_password_may_be_read_by_everybody(home: Path) -> N
 
 
 @posix
-def test_a_file_that_everybody_can_change_is_refused(home: Path) -> None:
-    (told,) = refused("jobs_max = 1", home, 0o646)
-    assert "every user of this machine can change this file: `chmod o-w " in told
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [(0o646, "every user can change this file: `chmod o-w "),
+     (0o664, "its group can change this file: `chmod g-w ")],
+)  # fmt: skip
+def test_a_file_that_others_can_change_is_refused(home: Path, mode: int, told: str) -> None:
+    (problem,) = refused("jobs_max = 1", home, mode)
+    assert told in problem
 
 
 @posix
-def test_the_file_of_another_user_is_refused_unless_it_is_named(
+def test_a_group_may_change_a_file_that_is_named_and_nobody_else_may(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = write(home / "project", "jobs_max = 4")
+    file = write(home / "project", "jobs_max = 4", 0o664)
+    monkeypatch.setenv(VARIABLE, str(file))
+    assert load().settings.jobs_max == 4
+    file.chmod(0o646)
+    with pytest.raises(InputError, match="every user can change this file"):
+        load()
+
+
+@pytest.fixture(params=["root", "another user"])
+def stranger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Somebody whose files are not those of the user who types; that one is root, or is not."""
     if os.geteuid() == 0:
-        os.chown(file, 54_321, -1)
-    monkeypatch.setattr(os, "geteuid", lambda: 54_322)
+        if request.param != "root":
+            monkeypatch.setattr(os, "geteuid", lambda: 54_322)
+        return 54_321
+    if request.param == "root":
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 54_322)
+    return os.getuid()
+
+
+@posix
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_the_file_of_another_user_is_refused_unless_it_is_named(
+    home: Path, stranger: int, through_a_link: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(home / "project", "jobs_max = 4")
+    if through_a_link:
+        file = file.rename(home / "kept.toml")  # of the user: what is foreign is the link
+        (home / "project" / NAME).symlink_to(file)
+    if os.getuid() != stranger:
+        os.chown(home / "project" / NAME, stranger, -1, follow_symlinks=False)
     with pytest.raises(InputError, match="belongs to another user"):
         load()
-    monkeypatch.setenv(VARIABLE, str(file))
+    monkeypatch.setenv(VARIABLE, str(home / "project" / NAME))
     assert load().settings.jobs_max == 4
 
 

@@ -29,6 +29,7 @@ BUILD = [
 LOCKS = {
     "runtime.lock": [*RUNTIME, *BUILD],
     "docs.lock": [*RUNTIME, *BUILD, *DOCS],
+    "image.lock": [*RUNTIME, *BUILD, *EXTRAS["postgres"], *EXTRAS["market"]],
     "dev.lock": [*RUNTIME, *BUILD, *DEV, *OPTIONAL],
 }
 #: What packages without an SPDX expression say, and what that may be called here.
@@ -120,7 +121,7 @@ def test_a_lock_names_no_place_that_files_come_from(lock: str) -> None:
 
 def test_the_tools_for_testing_stand_on_the_locked_runtime() -> None:
     every = pins_of("dev.lock")
-    for lock in ("runtime.lock", "docs.lock"):
+    for lock in ("runtime.lock", "docs.lock", "image.lock"):
         for name, pin in pins_of(lock).items():
             assert every[name][0] == pin[0]
 

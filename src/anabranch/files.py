@@ -84,12 +84,20 @@ def _check(path: Path, about: os.stat_result) -> None:
         )
 
 
-def read_limited(path: Path, limit: int, setting: str = "") -> bytes:
+def read_limited(
+    path: Path,
+    limit: int,
+    setting: str = "",
+    check: Callable[[os.stat_result], None] | None = None,
+) -> bytes:
     """The whole content of a regular file, or `FileRefused`. Blocks as long as the disk does.
 
-    `setting` is the name of the setting that the limit can be changed with."""
+    `setting` is the name of the setting that the limit can be changed with. `check` raises where
+    the file that is open is not to be read."""
     descriptor = _opened(path)
     try:
+        if check is not None:
+            check(os.fstat(descriptor))
         return b"".join(_chunks(descriptor, path, limit, setting))
     except OSError as error:
         raise _unreadable(path, error) from None
@@ -114,13 +122,18 @@ def _chunks(descriptor: int, path: Path, limit: int, setting: str) -> Iterator[b
         raise FileRefused(f"{os.fspath(path)} is larger than {limit:,} bytes{changed}")
 
 
-def read_text(path: Path, limit: int) -> str:
+def read_text(path: Path, limit: int, check: Callable[[os.stat_result], None] | None = None) -> str:
     """The same as text."""
     try:
-        return read_limited(path, limit).decode("utf-8")
+        return read_limited(path, limit, check=check).decode("utf-8")
     except UnicodeDecodeError as error:
         reason = f"it is not UTF-8 at byte {error.start:,}"
         raise FileRefused(f"{os.fspath(path)} cannot be read: {reason}") from None
+
+
+def has_other_owner(*abouts: os.stat_result) -> bool:
+    """Whether one of them belongs to somebody else than the user of this process and root."""
+    return os.name == "posix" and not {0, os.geteuid()}.issuperset(each.st_uid for each in abouts)
 
 
 def _unreadable(path: Path, error: OSError) -> FileRefused:

@@ -12,8 +12,8 @@
 The file is that of the current folder, or of the nearest folder above it, up to the root of the
 repository or the home folder, whichever comes first. Outside of both only the current folder
 counts: what lies above it may be anybody's. A file decides where runs are kept and which commands
-are called, so that of another user is refused, and so is one that anybody may write. Secrets in a
-file that others may read are refused as well.
+are called, so one that another user owns, links to or may write is refused, for root as for all
+others. Secrets in a file that others may read are refused as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 from urllib.parse import quote
 
 import msgspec
@@ -168,26 +168,31 @@ class _File:
 
         from anabranch import files
 
-        self._text = files.read_text(self._path, BYTES_MAX)
-        self._check_owner()
+        self._text = files.read_text(self._path, BYTES_MAX, check=self._check_writers)
         try:
             return tomllib.loads(self._text)
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"{self._path}: {error}", code="settings_file") from None
 
-    def _check_owner(self) -> None:
+    def _check_writers(self, about: os.stat_result) -> None:
+        """Of the file that is open, and of the link that leads to it: paths begin at its folder."""
+        from anabranch.files import has_other_owner
+
         if os.name != "posix":
             return
-        about = os.stat(self._path)
         self._mode = about.st_mode
-        us = os.geteuid()
-        if us and not self._named and about.st_uid not in (0, us):
-            message = f"{self._path} belongs to another user, and settings name commands and places"
-            hint = f"name it with {VARIABLE} if you trust it; with {VARIABLE}= no file is read"
-            raise InputError(f"{message}: {hint}", code="settings_file")
+        if not self._named and has_other_owner(about, os.lstat(self._path)):
+            self._refuse(
+                "it belongs to another user, and settings name commands and places",
+                f"name it with {VARIABLE} if you trust it; with {VARIABLE}= no file is read",
+            )
         if self._mode & stat.S_IWOTH:
-            message = f"{self._path}: every user of this machine can change this file"
-            raise InputError(f"{message}: `chmod o-w {self._path}`", code="settings_file")
+            self._refuse("every user can change this file", f"`chmod o-w {self._path}`")
+        if self._mode & stat.S_IWGRP and not self._named:
+            self._refuse("its group can change this file", f"`chmod g-w {self._path}`")
+
+    def _refuse(self, why: str, hint: str) -> NoReturn:
+        raise InputError(f"{self._path} is not read: {why}: {hint}", code="settings_file")
 
     # -- values ------------------------------------------------------------------------------
 

@@ -302,6 +302,7 @@ NOT_RUN = {
     ("docs/dator.md", "anabranch dator role"): "needs a node; docs/market.md runs these in order",
     ("docs/how-to/deploy.md", "useradd"): "needs root, and a package index",
     ("docs/how-to/deploy.md", "export DB_PASSWORD"): "needs Docker; test_deploy.py has its files",
+    ("docs/how-to/deploy.md", "docker pull"): "needs Docker, and its registry",
     ("docs/operations.md", "docker run"): "needs Docker",
     ("docs/scale.md", "python -m bench.scale  "): "takes minutes; test_scale.py has the loads",
     ("docs/tutorial/index.md", "python3 -m venv"): "needs a package index; test_packaging.py",

@@ -183,13 +183,25 @@ def test_scripts_python_and_sql_can_be_fetched_over_http() -> None:
     assert rows == [{"n": 7}]
 
 
-def test_the_address_may_be_an_endpoint_with_a_path_and_a_credential() -> None:
+def below_an_endpoint(uri: str, path: str = "") -> Answer:
     async def work(address: str, scripts: ScriptSources) -> Answer:
-        source = {"type": "http", "endpoint": address, "auth": {"type": "bearer", "token": "word"}}
-        place = {"uri": "secret", "source": source}
-        return await ScriptPerformer(None, scripts).perform(task(script=place))
+        auth = {"type": "bearer", "token": "word"}
+        source = {"type": "http", "endpoint": address + path, "auth": auth}
+        return await ScriptPerformer(None, scripts).perform(
+            task(script={"uri": uri, "source": source})
+        )
 
-    assert over_http(work).result["output"] == "6\n"
+    answer: Answer = over_http(work)
+    return answer
+
+
+def test_the_address_may_be_an_endpoint_with_a_path_and_a_credential() -> None:
+    assert below_an_endpoint("secret").result["output"] == "6\n"
+
+
+def test_nothing_above_an_endpoint_is_fetched() -> None:
+    fault = fault_of(below_an_endpoint("%2e./secret?a=b", "/public"))
+    assert "leads out of script.source.endpoint" in fault.message
 
 
 def test_a_script_that_cannot_be_fetched_fails_as_the_call_did() -> None:

@@ -23,6 +23,7 @@ from anabranch.operations.access.credentials import (
 )
 from anabranch.settings import Settings
 from anabranch.testing import play
+from anabranch.work.secrets import values
 from anabranch.work.secrets.credential_fields import for_work
 from anabranch.work.sql.postgres import conninfo
 
@@ -173,6 +174,21 @@ workflow:
     assert result.status == "failed"
     assert "there is no credential 'nobody_has_it'" in result.problem["message"]
     assert "anabranch credential add nobody_has_it" in result.problem["message"]
+
+
+def test_more_credentials_than_a_task_may_ask_for_meet_a_limit_that_names_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(values, "LOOKUPS_MAX", 2)
+    names = ("a", "b", "c")
+    asks = " ".join(f"{{{{ keychain.{name}.token }}}}" for name in names)
+    body = f"""workflow:
+  - step: tell
+    tool: {{kind: python, args: {{all: "{asks}"}}, code: "result = 1"}}
+"""
+    result, shown = ran(body, *(draft(name) for name in names))
+    assert result.status == "failed"
+    assert "asks for more than 2 credentials ('c' is one too many)" in shown
 
 
 @pytest.mark.parametrize(

@@ -417,7 +417,7 @@ def test_a_keychain_file_without_an_answer_is_neither_here_nor_missing(
     """As a dead mount does it; whoever begins or opens a run goes on after the limit."""
     released = threading.Event()
 
-    def never(*_given: Any) -> bytes:
+    def never(*_given: Any, **_named: Any) -> bytes:
         released.wait(HANG_SECONDS)
         return b""
 

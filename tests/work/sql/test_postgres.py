@@ -232,6 +232,12 @@ def test_a_password_is_in_no_answer(connection: dict[str, Any]) -> None:
     assert CANARY not in repr(answer)
 
 
+def test_no_stars_tell_the_letters_of_a_short_password() -> None:
+    logins = [f"u{password}" for password in ("", ":o", ":on", ":port", ":refused")]
+    places = [{"dsn": f"postgresql://{login}@127.0.0.1:1/d"} for login in logins]
+    assert len({Database("postgres", place).failing("select 1").message for place in places}) == 1
+
+
 def test_nobody_there(database: Database) -> None:
     fault = Database("postgres", {"host": "127.0.0.1", "port": 1, "dbname": "d"}).failing(
         "select 1"

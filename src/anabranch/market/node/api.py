@@ -47,6 +47,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None  # JSON, already read
     raw: bytes = b""  # the body as it came
     params: Mapping[str, str] = {}  # named parts of the path
+    remote: str = ""  # the address that the connection comes from
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

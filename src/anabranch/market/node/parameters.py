@@ -71,6 +71,9 @@ EXCEPTIONS: Mapping[tuple[str, str], Parameter] = {
     ("/v1/directory/holders", "capability"): Parameter(
         summary="the id of a capability", required=True, example="offer-catalog"
     ),
+    ("/v1/directory/nodes", "source"): Parameter(
+        summary="only nodes that came from this network", example="203.0.113.7"
+    ),
     ("/v1/artifact-delivery/recover", "limit"): Parameter(
         summary="how many at most", kind="integer", most=10_000
     ),

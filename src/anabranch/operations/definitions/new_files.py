@@ -47,8 +47,9 @@ def _write(target: Path, file: NewFile, made: list[Path]) -> None:
     with target.open("xb") as opened:
         made.append(target)
         opened.write(file.content)
-    if file.executable:
-        target.chmod(target.stat().st_mode | 0o111)
+    # Not even a group may write: it is code, and `anabranch.toml` would be refused.
+    mode = target.stat().st_mode & ~0o022
+    target.chmod(mode | 0o111 if file.executable else mode)
 
 
 def _take_back(made: list[Path]) -> None:

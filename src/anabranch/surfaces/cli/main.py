@@ -108,7 +108,25 @@ def _settings(options: argparse.Namespace) -> Settings:
     options.loaded = loaded.over({name: value for name, (value, _) in typed.items()}, origins)
     settings: Settings = options.loaded.settings
     require_known_scheme(settings.store)
+    if "store" not in options.loaded.origins and not settings.server:
+        _refuse_foreign_store(settings.store)
     return settings
+
+
+def _refuse_foreign_store(path: str) -> None:
+    """The runs of a store go on where it is opened. One that nobody named is there by chance."""
+    from anabranch.files import has_other_owner
+
+    try:
+        foreign = has_other_owner(os.stat(path), os.lstat(path))
+    except OSError:
+        return
+    if foreign:
+        raise InputError(
+            f"{path} in this folder belongs to another user, and its runs would go on as yours: "
+            f"say `--store {path}` if you trust it",
+            code="store_owner",
+        )
 
 
 def _typed(options: argparse.Namespace, settings: Settings) -> dict[str, tuple[str, str]]:

@@ -50,6 +50,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "serve": ("serve.add_serve", "commands.serve.serve.serve"),
     "dev": ("serve.add_dev", "commands.serve.serve.dev"),
     "token": ("serve.add_token", "commands.serve.tokens.token"),
+    "security": ("serve.add_security", "commands.serve.security.security"),
     "credential": ("credentials.add_credential", "commands.credentials.credentials.credential"),
     "cluster": ("cluster.add_cluster", "commands.cluster.cluster.cluster"),
     "node": ("node.add_node", "commands.node.node.node"),

@@ -25,6 +25,7 @@ from aiohttp import web
 from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, InputError, StoreInUse
 from anabranch.operations.access.audit_log import AuditLog
+from anabranch.operations.access.security import for_others
 from anabranch.operations.access.tokens import AccessControl
 from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.parts import Parts
@@ -53,7 +54,6 @@ log = logging.getLogger("anabranch.http")
 STREAMS_SECONDS = 3.0  # how long requests in hand may still take when a server stops
 HANDSHAKE_SECONDS = 10.0
 BACKLOG = 1024
-HTTP_ADDRESSES_FOR_OTHERS = "public private"  # neither this machine nor metadata services
 
 
 class Server:
@@ -288,14 +288,6 @@ def checked_url(text: str) -> str:
             code="advertise",
         )
     return text.rstrip("/").removesuffix("/api/v1").rstrip("/")
-
-
-def for_others(settings: Settings) -> Settings:
-    """The settings of a server that other machines reach: what was left open is narrower there.
-    Its tokens are held by people who have no account on this machine."""
-    if settings.http_addresses:
-        return settings
-    return replace(settings, http_addresses=HTTP_ADDRESSES_FOR_OTHERS)
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:

@@ -79,6 +79,7 @@ async def _call(
         path=path,
         caller=who_calls(path, headers),
         headers=headers,
+        remote=request.remote or "",
     )
     most = api.admitted(call)
     call = msgspec.structs.replace(call, query=_query(request))

@@ -23,6 +23,7 @@ from anabranch.work.chain.errors import NodeMisbehaved, NodeRefused, NodeUnreach
 from anabranch.work.chain.nesting import nests_deeper
 from anabranch.work.network.addresses import ANY, AddressPolicy, connector_options, refusal_in
 from anabranch.work.network.one_session import OneSession
+from anabranch.work.secrets.forms import INSIDE
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
@@ -32,7 +33,6 @@ _WAITING = re.compile(r"header not found|unknown block|rate limit|too many reque
 _BUSY = -32005  # "limit exceeded"
 _DEPTH_MAX = 64
 _SHOWN = 300  # characters of what a node says
-_SHORTEST_SECRET = 4
 
 
 class RpcOptions(msgspec.Struct, frozen=True):
@@ -212,11 +212,12 @@ def _place(url: str) -> str:
 
 
 def _secrets_in(url: str) -> tuple[str, ...]:
-    """The address itself and every part of it that may be a credential, longest first."""
+    """The address itself and every part of it that may be a credential, longest first.
+    Stars in place of a short one, which is in any text by chance, would tell it."""
     parts = urlsplit(url)
     found = {url, parts.netloc if "@" in parts.netloc else "", parts.query}
     found |= {parts.username or "", parts.password or ""}
     found |= {piece for piece in parts.path.split("/") if len(piece) >= 12}
     found |= {value for _, value in parse_qsl(parts.query)}
     found |= {unquote(piece) for piece in found}
-    return tuple(sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True))
+    return tuple(sorted((s for s in found if len(s) >= INSIDE), key=len, reverse=True))

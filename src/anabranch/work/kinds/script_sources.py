@@ -14,6 +14,7 @@ Objects of buckets are read as `buckets.py` says. Both are fetched for every att
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,13 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.faults import Unavailable, fault
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.buckets.places import SCHEMES, ObjectAddress, is_object, read_place
+from anabranch.work.kinds.buckets.places import (
+    SCHEMES,
+    ObjectAddress,
+    is_object,
+    leads_elsewhere,
+    read_place,
+)
 from anabranch.work.kinds.http.request import bare
 from anabranch.work.port import Performer, Task
 from anabranch.work.secrets.redaction import given_to_work
@@ -193,5 +200,9 @@ def _url(script: Mapping[str, Any], source: Mapping[str, Any]) -> str:
     if base is None or (isinstance(uri, str) and uri.startswith(_ADDRESSES)):
         return inputs.text(uri, "script.uri")
     below = inputs.text(uri, "script.uri").lstrip("/") if uri is not None else ""
+    if leads_elsewhere(re.split(r"[?#]", below)[0]):
+        raise InputError(
+            "script.uri leads out of script.source.endpoint: it has a part `.` or `..`"
+        )
     base = inputs.text(base, "script.source.endpoint")
     return f"{base.rstrip('/')}/{below}" if below else base

@@ -104,7 +104,13 @@ async def with_credentials(render: Callable[[], T]) -> T:
             return render()
         except Unresolved as asked:
             await asked.fetch()
-    return render()
+    try:
+        return render()
+    except Unresolved as asked:
+        raise ExpressionError(
+            f"this asks for more than {LOOKUPS_MAX} credentials ({asked.name!r:.60} is one too "
+            "many): share them out among several tasks"
+        ) from None
 
 
 #: Finds a credential by its name: its fields with secrets among them, or an `Absent`.

@@ -22,7 +22,7 @@ from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.libraries import load, load_aside
 from anabranch.work.port import Task
-from anabranch.work.secrets.redaction import STARS
+from anabranch.work.secrets.redaction import Redactor
 from anabranch.work.sql.pool import Pool
 from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge, Table
 from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task
@@ -144,7 +144,9 @@ class PostgresAddress:
 
     def __init__(self, psycopg: Any, address: str) -> None:
         parts = psycopg.conninfo.conninfo_to_dict(address)
-        self._password = str(parts.get("password") or "")
+        self._passwords = Redactor.of_job()  # short ones are in any text: stars would tell them
+        for name in ("password", "sslpassword"):
+            self._passwords.learn(str(parts.get(name) or ""))
         host, port = parts.get("host") or "localhost", parts.get("port")
         self._text = f"postgres {host}{f':{port}' if port else ''}/{parts.get('dbname', '')}"
 
@@ -152,7 +154,7 @@ class PostgresAddress:
         return self._text
 
     def clean(self, text: str) -> str:
-        return text.replace(self._password, STARS) if self._password else text
+        return self._passwords.text(text)
 
 
 async def _run(psycopg: Any, connection: Any, work: SqlTask, collector: Collector) -> None:

@@ -80,10 +80,11 @@ def revocation_of(
 
 
 async def advertise(
-    at: Host, advertisement: dict[str, Any], sequence: Any = 1, node: str = ""
+    at: Host, advertisement: dict[str, Any], sequence: Any = 1, node: str = "", remote: str = ""
 ) -> Answer:
     body = {"advertisement": advertisement, "sequence/no": sequence}
-    return await at.call("PUT", f"/adv/{node or advertisement['node/id']}", body, caller=OPEN)
+    path = f"/adv/{node or advertisement['node/id']}"
+    return await at.call("PUT", path, body, caller=OPEN, remote=remote)
 
 
 async def register(

@@ -101,11 +101,13 @@ class Host:
 
     async def call(
         self, method: str, path: str, body: Any = None, *, caller: Caller = OPERATOR,
-        raw: bytes = b"",
+        raw: bytes = b"", remote: str = "",
     ) -> Answer:  # fmt: skip
         path, _, query = path.partition("?")
         pairs = dict(part.split("=", 1) for part in query.split("&") if part)
-        found = Call(method=method, path=path, query=pairs, body=body, caller=caller, raw=raw)
+        found = Call(
+            method=method, path=path, query=pairs, body=body, caller=caller, raw=raw, remote=remote
+        )
         return await self.node.handle(found)
 
 

@@ -44,6 +44,15 @@ def test_the_tests_of_a_new_project_pass(here: Here) -> None:
     assert re.search(r"^5 passed", done.stdout, re.MULTILINE)
 
 
+def test_no_group_may_change_what_a_project_runs(here: Here) -> None:
+    before = os.umask(0o002)
+    try:
+        here.ok("init")
+    finally:
+        os.umask(before)
+    assert [name for name in FILES if (here.folder / name).stat().st_mode & 0o022] == []
+
+
 def test_its_definition_is_checked_and_runs_in_the_store_of_its_settings(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:

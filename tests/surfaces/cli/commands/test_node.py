@@ -144,6 +144,17 @@ def test_what_a_node_says_of_itself_and_of_others(pair: Pair) -> None:
     ok(pair.buyer("directory", "revoke", held["passport"]["passport_id"]))
     assert "no valid passport" in ok(pair.buyer("directory", "query", "text-service"))
     assert "2 nodes have published" in ok(pair.provider("directory"))
+    (strange,) = [
+        each
+        for each in pair.provider("directory", "nodes", "--json").json
+        if each["node_id"] != pair.provider_id
+    ]
+    assert (strange["source"], strange["trusted"]) == ("127.0.0.1", False)
+    assert strange["node_id"] in ok(pair.provider("directory", "nodes", "--source", "127.0.0.1"))
+    assert ok(pair.provider("directory", "drop", strange["node_id"])) == "dropped 1\n"
+    assert "1 nodes have published" in ok(pair.provider("directory"))
+    assert pair.provider("directory", "drop").code == 2
+    assert pair.provider("directory", "drop", "--source", "127.0.0.1").code != 0
     pushed = pair.buyer("offers", "push", pair.provider_id)
     assert ok(pushed) == f"{pair.provider_id}: sent\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import fields
@@ -108,3 +109,20 @@ def test_the_version_loads_nothing_of_what_verbs_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners of files are POSIX's")
+def test_a_store_of_another_user_that_is_there_by_chance_has_to_be_named(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.write("hello.yaml", HELLO)
+    store = ("--store", "anabranch.db")
+    here.ok("run", "hello.yaml", *store)
+    if os.geteuid() == 0:
+        os.chown("anabranch.db", 54_321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    done = here.run("resume", "last")
+    assert (done.code, done.out) == (2, "")
+    assert "anabranch.db in this folder belongs to another user" in done.err
+    assert len(here.ok("runs", *store, "--json").json) == 1

@@ -41,6 +41,11 @@ def _registry(part: DirectoryPart, entities: Entities) -> Iterator[str]:
                 yield f"{thing} is registered with a revoked passport"
     if dict(entities.each_open(ADVERTISEMENTS)) != registry.advertisements:
         yield "the advertisements in memory are not what is kept"
+    strangers = {node for node, one in registry.advertisements.items() if not one.trusted}
+    if strangers != registry.strangers.nodes.keys():
+        yield "the nodes that count with their source are not those that are not trusted"
+    if unadvertised := registry.registrations.keys() - registry.advertisements.keys():
+        yield f"{min(unadvertised)} has capabilities registered and no advertisement"
     if dict(entities.each_open(REVOCATIONS)) != registry.revocations:
         yield "the revocations in memory are not what is kept"
     numbers = [one.number for one in registry.advertisements.values()]

@@ -14,6 +14,7 @@ from anabranch.market.node.directory.records import OWN_PASSPORTS, OwnPassport
 from anabranch.market.node.directory.registry import SeedDirectory
 from anabranch.market.node.directory.sync import DirectorySync
 from anabranch.market.node.errors import NodeError
+from anabranch.market.node.paging import whole_number
 from anabranch.market.node.peers.dispatch import SeedFilter
 from anabranch.market.node.peers.http_transport import origin_of
 from anabranch.market.node.ports import NodeContext
@@ -36,6 +37,13 @@ class IssueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 class RevokeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     passport_id: str
+
+
+class DropBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One node, or all of a source that nobody vouches for."""
+
+    node_id: str = ""
+    source: str | None = None
 
 
 class DirectoryQuery(SeedFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,6 +93,13 @@ class OperatorSurface:
                 query=("capability",), errors=(400,)),
             row("POST", "/v1/directory/sync", self.sync_now,
                 "Read the seed directories now, and publish what they do not know yet"),
+            row("GET", "/v1/directory/nodes", self.nodes,
+                "Nodes that have published here, the newest first, with the network that each came "
+                "from", query=("source", "limit"), errors=(400,)),
+            row("POST", "/v1/directory/drop", self.drop,
+                "Drop the advertisement and the capabilities of a node, or of all nodes of a "
+                "source; they stay away for as long as an advertisement counts",
+                body=DropBody, errors=(400, 404)),
             row("GET", "/v1/passports", self.list_passports,
                 "Passports that this node holds, and those that its participant issued"),
             row("POST", "/v1/passports", self.issue,
@@ -127,6 +142,40 @@ class OperatorSurface:
         if not capability:
             raise NodeError(400, "schema", "say which: ?capability=offer-catalog")
         return Answer(body={"items": self._cache.rows(capability)})
+
+    async def nodes(self, call: Call) -> Answer:
+        source = call.query.get("source")
+        limit = whole_number(call.query, "limit", LISTED_MAX, least=1, most=LISTED_MAX)
+        newest = sorted(
+            self._registry.advertisements.items(), key=lambda item: item[1].number, reverse=True
+        )
+        items = [
+            {
+                "node_id": node,
+                "source": one.source,
+                "trusted": one.trusted,
+                "published_at": one.advertisement["published-at"],
+                "expires_at": rfc3339(self._registry.ends_at(one.advertisement)),
+                "capabilities": sorted(self._registry.registrations.get(node, ())),
+            }
+            for node, one in newest
+            if source in (None, one.source)
+        ]
+        return Answer(body={"items": items[:limit]})
+
+    async def drop(self, call: Call) -> Answer:
+        wanted = msgspec.convert(call.body, DropBody)
+        if bool(wanted.node_id) == (wanted.source is not None):
+            raise NodeError(400, "schema", "write either `node_id` or `source`")
+        strangers = self._registry.strangers.nodes
+        nodes = [wanted.node_id] if wanted.node_id else [
+            node for node, source in strangers.items() if source == wanted.source
+        ]  # fmt: skip
+        dropped = self._registry.drop(nodes)
+        if not dropped:
+            raise NodeError(404, "not-found", "no such node has published here")
+        await self._registry.durable()
+        return Answer(body={"status": "dropped", "nodes": dropped})
 
     async def sync_now(self, call: Call) -> Answer:
         await self._own.publish()

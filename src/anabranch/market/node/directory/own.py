@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -47,6 +48,7 @@ PROFILES = ("http-loopback",)
 STALE_TRIES = 3
 RETRY_MS = 1000
 NO_LIMIT = 2**62
+LIFE_LEAST_MS = 2 * 60 * 1000  # of an advertisement, whatever a seed says: not published more often
 LIFE_MAX_MS = 10 * 365 * 24 * 60 * 60 * 1000
 #: How far above its own number, or the instant that stands for one, a seed may move this node. No
 #: signature vouches for what a seed says; the last number that can be signed stays out of reach.
@@ -73,6 +75,7 @@ class OwnPublications:
         self.errors: dict[str, str] = {}
         self._to_revoke: dict[str, list[dict[str, Any]]] = {seed: [] for seed in seeds}
         self._advertisement: dict[str, Any] | None = None
+        self._ends: dict[str, int] = {}  # until when each seed keeps the advertisement
         self._failures = 0
         self.refused = asyncio.Event()  # set where a seed could not be told
         self._lock = asyncio.Lock()
@@ -226,6 +229,7 @@ class OwnPublications:
         with self._context.entities.change() as change:
             change.add(OWN_SEQUENCE, SEQUENCE, SequenceUsed(sequence=sequence))
         self._advertisement = advertisement = self._signed(sequence)
+        self._ends.clear()
         node_id = self._context.signer.node_id
         body = {"advertisement": advertisement, "sequence/no": sequence}
         try:
@@ -235,6 +239,19 @@ class OwnPublications:
                 self._registry.put_capability(node_id, capability, {**body, "passport": passport})
         except NodeError as error:  # a clock that was set back by more than the skew
             logger.warning("this node cannot be shown in its own directory: %s", error.message)
+
+    def refresh(self, missing: Sequence[str] = ()) -> None:
+        """A new advertisement where half the time of the last one is over; the same once more for
+        seeds that have lost it."""
+        for seed in missing:
+            self.published[seed] = 0
+        one = self._advertisement
+        if one is None:
+            return
+        ends = min(self._registry.ends_at(one), *self._ends.values(), NO_LIMIT)
+        life = max(ends - published_at(one), LIFE_LEAST_MS)
+        if self._context.clock.now() >= published_at(one) + life // 2:
+            self.prepare()
 
     async def publish(self) -> None:
         """Tell every seed what it does not know yet; one that refuses is told again later."""
@@ -315,7 +332,14 @@ class OwnPublications:
                     )
                     raise PeerUnreachable(message, code="seed_sequence")
                 return current
+            if path.startswith("/adv/"):
+                self._note_end(seed, answer.get("expires_at"))
         return None
+
+    def _note_end(self, seed: str, ends: Any) -> None:
+        """Seeds of other versions do not say it."""
+        with suppress(InputError):
+            self._ends[seed] = instant(ends, "expires_at")
 
     async def _call(
         self, seed: str, method: str, path: str, body: Any, also: tuple[int, ...] = ()

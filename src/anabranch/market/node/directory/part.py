@@ -13,7 +13,11 @@ from anabranch.market.node.directory.own import OwnPublications
 from anabranch.market.node.directory.participants import NodeParticipants, VisibleOffers
 from anabranch.market.node.directory.passport_cache import PassportCache
 from anabranch.market.node.directory.policy import IssuerPolicy
-from anabranch.market.node.directory.records import OWN_PASSPORTS, REGISTRATIONS
+from anabranch.market.node.directory.records import (
+    ADVERTISEMENTS,
+    OWN_PASSPORTS,
+    REGISTRATIONS,
+)
 from anabranch.market.node.directory.registry import SeedDirectory
 from anabranch.market.node.directory.seed_endpoints import SeedEndpoints
 from anabranch.market.node.directory.settings import directory_settings
@@ -23,6 +27,7 @@ from anabranch.market.node.peers.settings import peer_settings
 from anabranch.market.node.ports import NodeContext
 
 FAMILIES = records.FAMILIES
+FORGET_MS = 60 * 60 * 1000
 
 
 class DirectoryPart:
@@ -34,17 +39,21 @@ class DirectoryPart:
         self._given = dict(peer_settings(context.config.raw).endpoints)
         me = context.config.url.rstrip("/")
         seeds = [url for url in context.config.seeds if url.rstrip("/") != me]
-        self.registry = SeedDirectory(context.entities, settings)
         policy = IssuerPolicy(settings)
+        self._advertisement_ms = settings.advertisement_ms
+        self.registry = SeedDirectory(context.entities, settings, policy, context.signer)
         self.cache = PassportCache(context.clock, policy, self.registry.revoked, settings.stale_ms)
         self.sync = DirectorySync(
             context.clock, context.transport, settings, self.registry, self.cache, seeds
         )
         self.own = OwnPublications(context, settings, self.registry, seeds, self._messages)
-        self._seed_endpoints = SeedEndpoints(context.clock, self.registry, self.cache)
+        self._seed_endpoints = SeedEndpoints(
+            context.clock, self.registry, self.cache, settings.proxies
+        )
         self._operator = OperatorSurface(context, self.registry, self.cache, self.sync, self.own)
         self._operator.register()
         self._republishing = False
+        self._forget_at = 0
 
     def endpoints(self) -> Sequence[Endpoint]:
         return (*self._seed_endpoints.endpoints(), *self._operator.endpoints())
@@ -68,6 +77,8 @@ class DirectoryPart:
     async def wake(self, family: Family[Any], thing: str) -> None:
         if family is REGISTRATIONS:
             self.registry.expire(thing)
+        elif family is ADVERTISEMENTS:
+            self.registry.expire_advertisement(thing)
         elif family is OWN_PASSPORTS and self.own.renew(thing) and not self._republishing:
             self._republishing = True
             self._context.spawn(self._republish())
@@ -81,8 +92,20 @@ class DirectoryPart:
     async def _keep_synced(self) -> None:
         while True:
             if await self._is_due(min(self.sync.delay_ms, self.own.retry_ms) / 1000):
+                self.own.refresh(self.sync.without(self._context.signer.node_id))
                 await self.own.publish()
                 await self.sync.sync()
+                await self._forget()
+
+    async def _forget(self) -> None:
+        """Advertisements that ended so long ago that they would not be taken again; looked for now
+        and then."""
+        now = self._context.clock.now()
+        if now < self._forget_at:
+            return
+        self._forget_at = now + FORGET_MS
+        while await self._context.entities.forget(ADVERTISEMENTS, now - self._advertisement_ms):
+            pass
 
     async def _is_due(self, seconds: float) -> bool:
         """Wait; no longer where a seed refuses meanwhile, which may be told again sooner."""

@@ -160,6 +160,12 @@ class PassportCache:
         if advertisement is not None:
             here.advertisements[node_id] = advertisement
             self._keep_newest(node_id, advertisement)
+        elif here.advertisements.pop(node_id, None) is not None:
+            self._newest.pop(node_id, None)
+            self._urls.pop(node_id, None)
+            for content in self.sources.values():  # what seeds say of it
+                if (other := content.advertisements.get(node_id)) is not None:
+                    self._keep_newest(node_id, other)
         for capability, row in rows.items():
             self._by_capability.setdefault(capability, {})[HERE, node_id] = row
         self.changed()

@@ -32,6 +32,14 @@ class IssuerPolicy:
             return True
         return policy.operator and self.is_operator(one, advertisement)
 
+    def vouches(self, one: CheckedPassport) -> bool:
+        """Whether the operator of this node trusts the issuer: anyone else can issue passports for
+        any number of nodes of their own."""
+        passport = one.passport
+        policy = self._policies.get(passport.capability_id.partition("@")[0], _DEFAULT)
+        bound = self.bindings.get(passport.node_id)
+        return passport.issuer in (*self._allowed, *policy.issuers, bound)
+
     def is_operator(self, one: CheckedPassport, advertisement: Mapping[str, Any] | None) -> bool:
         """Whether the issuer runs the node that the passport is for."""
         bound = self.bindings.get(one.passport.node_id)

@@ -1,6 +1,7 @@
 """What the directory keeps, as things that events change.
 
-An advertisement and a revocation are there for good; a registration until its passport expires.
+A revocation is there for good; an advertisement until its time is over or it makes room for others,
+and a registration until its passport expires or its node has no advertisement any more.
 `number` is the place of a document in the order in which this directory took them, for those who
 ask what is new.
 """
@@ -23,6 +24,16 @@ class AdvertisementTaken(msgspec.Struct, frozen=True, kw_only=True, tag="taken")
     advertisement: Document
     sequence: int
     number: int
+    expires_at: int | None = None  # None: taken by a version in which they never expired
+    source: str = ""  # the network that it came from
+    trusted: bool = False  # somebody whom this node trusts vouches for the node
+
+
+class AdvertisementEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
+    """It made room for others, or the operator dropped it. Its number stays for a while."""
+
+    reason: Literal["expired", "crowded", "dropped"]
+    at: int
 
 
 class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,20 +42,36 @@ class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
     advertisement: Document
     sequence: int
     number: int
+    expires_at: int | None = None
+    source: str = ""
+    trusted: bool = False
+    ended: str = ""
+    ended_at: int = 0
 
 
-def _advertise(_state: Advertisement | None, event: AdvertisementTaken) -> Advertisement:
-    return Advertisement(
-        advertisement=event.advertisement, sequence=event.sequence, number=event.number
-    )
+def _advertise(
+    state: Advertisement | None, event: AdvertisementTaken | AdvertisementEnded
+) -> Advertisement:
+    if isinstance(event, AdvertisementTaken):
+        return Advertisement(
+            advertisement=event.advertisement,
+            sequence=event.sequence,
+            number=event.number,
+            expires_at=event.expires_at,
+            source=event.source,
+            trusted=event.trusted,
+        )
+    assert state is not None
+    return msgspec.structs.replace(state, ended=event.reason, ended_at=event.at)
 
 
 ADVERTISEMENTS = Family(
     "seed-advertisement",
     Advertisement,
-    AdvertisementTaken,
+    AdvertisementTaken | AdvertisementEnded,
     _advertise,
-    is_open=lambda _state: True,
+    is_open=lambda state: not state.ended,
+    wake=lambda state: state.expires_at,
 )
 
 
@@ -60,9 +87,10 @@ class CapabilityRegistered(msgspec.Struct, frozen=True, kw_only=True, tag="regis
 
 
 class RegistrationEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
-    """The passport has expired, or was revoked. The number of the last registration stays."""
+    """The passport has expired, was revoked, or the advertisement of the node has ended. The number
+    of the last registration stays."""
 
-    reason: Literal["expired", "revoked"]
+    reason: Literal["expired", "revoked", "unadvertised"]
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,11 +3,14 @@
 Writes are authorised by the signed documents alone. A registration or advertisement with a number
 that is not higher than the last one is stale, as is one that was published before; what is
 revoked is never taken again. Decisions are made at once and are durable when `durable` returns.
+
+An advertisement counts for `advertisement_ms` from its publication on, so that one which has ended
+cannot be brought back by a stranger; with it end the registrations of its node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from anabranch.errors import InputError
@@ -22,11 +25,13 @@ from anabranch.market.node.directory.artifacts import (
     require_document,
     require_published,
 )
+from anabranch.market.node.directory.policy import IssuerPolicy
 from anabranch.market.node.directory.records import (
     ADVERTISEMENTS,
     REGISTRATIONS,
     REVOCATIONS,
     Advertisement,
+    AdvertisementEnded,
     AdvertisementTaken,
     CapabilityRegistered,
     Registration,
@@ -36,10 +41,12 @@ from anabranch.market.node.directory.records import (
     registration_of,
 )
 from anabranch.market.node.directory.revocations import Revocations
+from anabranch.market.node.directory.room import Strangers
 from anabranch.market.node.directory.settings import DirectorySettings
 from anabranch.market.node.entities import Change, Entities
 from anabranch.market.node.errors import NodeError
-from anabranch.market.passports import PASSPORT, REVOCATION, Passport
+from anabranch.market.node.ports import Signer
+from anabranch.market.passports import PASSPORT, REVOCATION, Passport, instant
 
 CAPABILITIES_OF_A_NODE = 64
 UNKNOWN_REVOCATIONS_OF_A_SIGNER = 64  # of passports that are not registered here
@@ -52,9 +59,18 @@ Listener = Callable[[str], None]
 class SeedDirectory:
     """Everything that counts is in memory; `load` reads it from the state of the node."""
 
-    def __init__(self, entities: Entities, settings: DirectorySettings) -> None:
+    def __init__(
+        self,
+        entities: Entities,
+        settings: DirectorySettings,
+        policy: IssuerPolicy,
+        signer: Signer,
+    ) -> None:
         self._entities = entities
         self._settings = settings
+        self._policy = policy
+        self._signer = signer
+        self.strangers = Strangers()
         self.advertisements: dict[str, Advertisement] = {}
         self.registrations: dict[str, dict[str, Registration]] = {}  # node → capability
         self.checked: dict[tuple[str, str], CheckedPassport] = {}  # of each registration
@@ -67,7 +83,7 @@ class SeedDirectory:
 
     def load(self) -> None:
         for node, advertisement in self._entities.each_open(ADVERTISEMENTS):
-            self.advertisements[node] = advertisement
+            self._index_advertisement(node, advertisement)
         for _, registration in self._entities.each_open(REGISTRATIONS):
             self._index(registration)
         found = list(self._entities.each_open(REVOCATIONS))
@@ -77,6 +93,14 @@ class SeedDirectory:
         advertised = [one.number for one in self.advertisements.values()]
         revoked = [one.number for one in self.revocations.values()]
         self._number = max((*advertised, *revoked), default=0)
+        self._date_old_ones()
+
+    def _date_old_ones(self) -> None:
+        """Those of a version in which advertisements did not expire."""
+        old = [(node, one) for node, one in self.advertisements.items() if one.expires_at is None]
+        with self._entities.change() as change:
+            for node, one in old:
+                self._take_advertisement(change, node, one.advertisement, one.sequence)
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -86,7 +110,7 @@ class SeedDirectory:
 
     # -- advertisements ----------------------------------------------------------------------
 
-    def put_advertisement(self, node_id: str, body: Any) -> bool:
+    def put_advertisement(self, node_id: str, body: Any, source: str = "") -> bool:
         """Whether it is the first one of the node. Raises `NodeError`. An advertisement alone has
         the number that it was signed with, or else the instant at which it was published."""
         if isinstance(body, dict) and "advertisement/id" in body:
@@ -95,17 +119,19 @@ class SeedDirectory:
         advertisement, sequence = _advertisement_in(body)
         now = self._entities.clock.now()
         self._require_node(node_id, advertisement, sequence, now)
-        known = self.advertisements.get(node_id)
+        known = self._entities.get(ADVERTISEMENTS, node_id)
+        trusted = self._is_trusted(node_id, advertisement)
         if known is not None:
-            _require_newer(sequence, known.sequence)
-            if published_at(advertisement) < published_at(known.advertisement):
-                raise NodeError(409, "stale-advertisement", "a newer advertisement is known")
-        elif len(self.advertisements) >= self._settings.nodes_max:
-            raise NodeError(429, "too-many-nodes", f"{self._settings.nodes_max:,} nodes are known")
+            self._require_back(known, advertisement, sequence, trusted=trusted)
+            source = self._source_of(known, advertisement, source)
+        crowded = self._make_room(node_id, source, trusted=trusted)
         with self._entities.change() as change:
-            self._take_advertisement(change, node_id, advertisement, sequence)
-        self._tell(node_id)
-        return known is None
+            self._end_node(change, crowded, "crowded")
+            self._take_advertisement(
+                change, node_id, advertisement, sequence, source=source, trusted=trusted
+            )
+        self._tell(node_id, crowded)
+        return known is None or bool(known.ended)
 
     def _require_node(
         self, node_id: str, advertisement: Mapping[str, Any], sequence: int, now: int
@@ -115,22 +141,141 @@ class SeedDirectory:
         require_published(advertisement, now)
         if advertisement["node/id"] != node_id:
             raise NodeError(403, "node-mismatch", "the advertisement is that of another node")
+        if self.ends_at(advertisement) <= now:
+            most = self._settings.advertisement_ms // 1000
+            message = f"it counts for {most:,} s from its publication on: publish it anew"
+            raise NodeError(403, "expired", message)
         signed = advertisement.get("sequence/no", sequence)
         if signed != sequence:
             raise NodeError(403, "sequence-mismatch", f"the node signed the number {signed!r:.20}")
 
+    def ends_at(self, advertisement: Mapping[str, Any]) -> int:
+        """The instant from which on it does not count here."""
+        ends = published_at(advertisement) + self._settings.advertisement_ms
+        named = advertisement.get("expires-at")
+        return ends if named is None else min(ends, instant(named, "expires-at"))
+
     def _take_advertisement(
-        self, change: Change, node_id: str, advertisement: dict[str, Any], sequence: int
+        self,
+        change: Change,
+        node_id: str,
+        advertisement: dict[str, Any],
+        sequence: int,
+        *,
+        source: str = "",
+        trusted: bool = False,
     ) -> None:
         self._number += 1
         event = AdvertisementTaken(
-            advertisement=advertisement, sequence=sequence, number=self._number
+            advertisement=advertisement,
+            sequence=sequence,
+            number=self._number,
+            expires_at=self.ends_at(advertisement),
+            source=source,
+            trusted=trusted,
         )
-        self.advertisements[node_id] = change.add(ADVERTISEMENTS, node_id, event)
+        self._index_advertisement(node_id, change.add(ADVERTISEMENTS, node_id, event))
+
+    def _index_advertisement(self, node_id: str, one: Advertisement) -> None:
+        self.advertisements[node_id] = one
+        if one.trusted:
+            self.strangers.remove(node_id)
+        else:
+            self.strangers.add(node_id, one.source)
+
+    # -- room --------------------------------------------------------------------------------
+
+    def _is_trusted(self, node_id: str, advertisement: Mapping[str, Any], *passports: Any) -> bool:
+        """Whether this node is the own one, or somebody whom it trusts vouches for it."""
+        if node_id == self._signer.node_id or node_id in self._policy.bindings:
+            return True
+        presented = (one["passport"] for one in advertisement["capabilities/presented"])
+        return any(self._vouches(one) for one in (*passports, *presented))
+
+    def _vouches(self, document: Mapping[str, Any]) -> bool:
+        one = kept_passport(document)
+        if one.passport.issuer != self._signer.participant_id and not self._policy.vouches(one):
+            return False
+        try:
+            self._documents.require(document, PASSPORT)
+            require_current(one.passport, self._entities.clock.now())
+        except NodeError:
+            return False
+        return not self.revoked.covers(one)
+
+    def _make_room(self, node_id: str, source: str, *, trusted: bool) -> str:
+        """The node that is crowded out, "" where there is room. Raises `NodeError` where there is
+        none for a node that nobody vouches for."""
+        if node_id in self.advertisements or len(self.advertisements) < self._settings.nodes_max:
+            return ""
+        crowded = self.strangers.one_too_many(None if trusted else source)
+        if not crowded and not trusted:
+            message = (
+                f"{self._settings.nodes_max:,} nodes are known (`directory.nodes_max`), and this "
+                "source has its share: there is room when an advertisement expires, or for a node "
+                "with a passport of an issuer that this node trusts"
+            )
+            raise NodeError(429, "too-many-nodes", message)
+        return crowded
+
+    def _require_back(
+        self,
+        known: Advertisement,
+        advertisement: Mapping[str, Any],
+        sequence: int,
+        *,
+        trusted: bool,
+    ) -> None:
+        """It is news, or has ended: then its node learns so late, and tells it as it was. What the
+        operator has dropped stays away for as long as an advertisement counts."""
+        _require_newer(sequence, known.sequence - bool(known.ended))
+        if published_at(advertisement) < published_at(known.advertisement):
+            raise NodeError(409, "stale-advertisement", "a newer advertisement is known")
+        until = known.ended_at + self._settings.advertisement_ms
+        if known.ended == "dropped" and self._entities.clock.now() < until and not trusted:
+            raise NodeError(403, "dropped", "the operator of this directory has dropped this node")
+
+    def _source_of(
+        self, known: Advertisement, advertisement: Mapping[str, Any], source: str
+    ) -> str:
+        """Who copies what a node has published does not become its source."""
+        return known.source if known.advertisement == advertisement else source
+
+    def expire_advertisement(self, node_id: str) -> None:
+        """The time of an advertisement is over."""
+        known = self.advertisements.get(node_id)
+        if known is None or known.expires_at is None:
+            return
+        if known.expires_at <= self._entities.clock.now():
+            with self._entities.change() as change:
+                self._end_node(change, node_id, "expired")
+            self._tell(node_id)
+
+    def drop(self, node_ids: Iterable[str]) -> list[str]:
+        """End the advertisements of these nodes, as their operator says; those that were there."""
+        known = [node for node in node_ids if node in self.advertisements]
+        if self._signer.node_id in known:
+            raise NodeError(400, "own-node", "this is the node itself: it stays in its directory")
+        with self._entities.change() as change:
+            for node in known:
+                self._end_node(change, node, "dropped")
+        self._tell(*known)
+        return known
+
+    def _end_node(self, change: Change, node_id: str, reason: Any) -> None:
+        """Its advertisement, and with it what it has registered."""
+        if not node_id:
+            return
+        event = AdvertisementEnded(reason=reason, at=self._entities.clock.now())
+        change.add(ADVERTISEMENTS, node_id, event)
+        del self.advertisements[node_id]
+        self.strangers.remove(node_id)
+        for registration in list(self.registrations.get(node_id, {}).values()):
+            self._end(change, registration, "unadvertised")
 
     # -- registrations -----------------------------------------------------------------------
 
-    def put_capability(self, node_id: str, capability_id: str, body: Any) -> bool:
+    def put_capability(self, node_id: str, capability_id: str, body: Any, source: str = "") -> bool:
         """Whether it is the first registration of it. Raises `NodeError`."""
         advertisement, sequence = _advertisement_in(body)
         if not isinstance(body.get("endorsement"), dict | None):
@@ -152,7 +297,14 @@ class SeedDirectory:
         if known is not None:
             _require_newer(sequence, known.sequence)
             self._require_not_replaced(known, passport)
-        self._require_room(node_id, capability_id)
+        self._require_few(node_id, capability_id)
+        trusted = self._is_trusted(node_id, advertisement, body["passport"])
+        ad = self._entities.get(ADVERTISEMENTS, node_id)
+        if ad is not None:
+            source = self._source_of(ad, advertisement, source)
+            if ad.ended:
+                self._require_back(ad, advertisement, sequence, trusted=trusted)
+        crowded = self._make_room(node_id, source, trusted=trusted)
         event = CapabilityRegistered(
             passport=body["passport"],
             sequence=sequence,
@@ -161,10 +313,17 @@ class SeedDirectory:
             endorsement=body.get("endorsement"),
         )
         with self._entities.change() as change:
+            self._end_node(change, crowded, "crowded")
             self._index(change.add(REGISTRATIONS, thing, event))
             if self._is_news(node_id, advertisement, sequence):
-                self._take_advertisement(change, node_id, advertisement, sequence)
-        self._tell(node_id)
+                self._take_advertisement(
+                    change, node_id, advertisement, sequence, source=source, trusted=trusted
+                )
+            elif ad is not None and trusted and not ad.trusted:
+                self._take_advertisement(
+                    change, node_id, ad.advertisement, ad.sequence, source=ad.source, trusted=True
+                )
+        self._tell(node_id, crowded)
         return known is None
 
     def _require_not_replaced(self, known: Registration, passport: Passport) -> None:
@@ -173,7 +332,7 @@ class SeedDirectory:
         if before.key == passport.key and passport.issued_at < before.issued_at:
             raise NodeError(409, "stale-passport", "this passport was issued anew since")
 
-    def _require_room(self, node_id: str, capability_id: str) -> None:
+    def _require_few(self, node_id: str, capability_id: str) -> None:
         active = self.registrations.get(node_id, {})
         if capability_id not in active and len(active) >= CAPABILITIES_OF_A_NODE:
             raise NodeError(
@@ -181,11 +340,6 @@ class SeedDirectory:
                 "too-many-capabilities",
                 f"a node has at most {CAPABILITIES_OF_A_NODE} capabilities registered",
             )
-        if (
-            node_id not in self.advertisements
-            and len(self.advertisements) >= self._settings.nodes_max
-        ):
-            raise NodeError(429, "too-many-nodes", f"{self._settings.nodes_max:,} nodes are known")
 
     def _is_news(self, node_id: str, advertisement: Mapping[str, Any], sequence: int) -> bool:
         known = self.advertisements.get(node_id)
@@ -232,8 +386,8 @@ class SeedDirectory:
             return False
         require_document(document, REVOCATION)
         node_id = document["node_id"]
-        if not source and not own and not self._is_of_registered(document):
-            self._require_room_for_unknown(document.get("issuer/participant_id") or node_id)
+        if not source and not own and not self._is_of_trusted(document):
+            self._require_room_for_strangers(document)
         elif len(self.revocations) >= self._settings.revocations_max:
             raise self._too_many_revocations()
         self._number += 1
@@ -254,23 +408,35 @@ class SeedDirectory:
         of_node = self.registrations.get(document["node_id"], {})
         return any(alone.covers(self.checked[document["node_id"], one]) for one in of_node)
 
-    def _require_room_for_unknown(self, signer: str) -> None:
-        """Anyone can make keys and revoke: a few of each signer are enough, and half of the room is
-        for passports that are here."""
+    def _is_of_trusted(self, document: Mapping[str, Any]) -> bool:
+        """Whether it revokes a passport of a node that somebody vouches for."""
+        one = self.advertisements.get(document["node_id"])
+        return one is not None and one.trusted and self._is_of_registered(document)
+
+    def _require_room_for_strangers(self, document: Mapping[str, Any]) -> None:
+        """Anyone can make keys, register and revoke: a quarter of the room is for nodes that are
+        trusted, a second one for passports that are here. Of others a few of each signer are
+        enough."""
+        registered = self._is_of_registered(document)
+        quarters = 3 if registered else 2
+        if 4 * len(self.revocations) >= quarters * self._settings.revocations_max:
+            raise self._too_many_revocations()
+        if registered:
+            return
+        signer = document.get("issuer/participant_id") or document["node_id"]
         count = self._unknown.get(signer, 0)
         if count >= UNKNOWN_REVOCATIONS_OF_A_SIGNER:
             raise NodeError(429, "too-many-revocations", "too many of passports not known here")
-        if 2 * len(self.revocations) >= self._settings.revocations_max:
-            raise self._too_many_revocations()
         self._unknown[signer] = count + 1
 
     def _too_many_revocations(self) -> NodeError:
         most = self._settings.revocations_max
         return NodeError(429, "too-many-revocations", f"`directory.revocations_max` is {most:,}")
 
-    def _tell(self, node_id: str) -> None:
-        for listener in self._listeners:
-            listener(node_id)
+    def _tell(self, *node_ids: str) -> None:
+        for node_id in filter(None, node_ids):
+            for listener in self._listeners:
+                listener(node_id)
 
 
 def _advertisement_in(body: Any) -> tuple[dict[str, Any], int]:

@@ -15,10 +15,12 @@ from anabranch.market.node.directory.artifacts import (
 from anabranch.market.node.directory.passport_cache import PassportCache
 from anabranch.market.node.directory.records import Registration
 from anabranch.market.node.directory.registry import SeedDirectory
+from anabranch.market.node.directory.room import source_of
 from anabranch.market.node.directory.sync import cached_here
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.paging import whole_number
 from anabranch.market.passports import instant
+from anabranch.work.participants.performers import rfc3339
 
 ITEMS_MAX = 500
 BODY_BYTES = 512 * 1024
@@ -26,7 +28,14 @@ REVOCATION_FAMILY = "capability-passport-revocation"
 
 
 class SeedEndpoints:
-    def __init__(self, clock: Clock, registry: SeedDirectory, cache: PassportCache) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        registry: SeedDirectory,
+        cache: PassportCache,
+        proxies: Sequence[str] = (),
+    ) -> None:
+        self._proxies = frozenset(proxies)
         self._clock = clock
         self._registry = registry
         self._cache = cache
@@ -68,9 +77,14 @@ class SeedEndpoints:
 
     async def put_advertisement(self, call: Call) -> Answer:
         node = call.params["node"]
-        first = self._registry.put_advertisement(node, call.body)
-        number = self._registry.advertisements[node].sequence
-        return await self._taken(first, {"node_id": node, "sequence/no": number})
+        first = self._registry.put_advertisement(node, call.body, self._source(call))
+        one = self._registry.advertisements[node]
+        ends = rfc3339(self._registry.ends_at(one.advertisement))
+        body = {"node_id": node, "sequence/no": one.sequence, "expires_at": ends}
+        return await self._taken(first, body)
+
+    def _source(self, call: Call) -> str:
+        return source_of(call, self._proxies)
 
     async def get_advertisement(self, call: Call) -> Answer:
         found = self._registry.advertisements.get(call.params["node"])
@@ -92,7 +106,7 @@ class SeedEndpoints:
 
     async def put_capability(self, call: Call) -> Answer:
         node, capability = call.params["node"], call.params["capability"]
-        first = self._registry.put_capability(node, capability, call.body)
+        first = self._registry.put_capability(node, capability, call.body, self._source(call))
         number = call.body["sequence/no"]
         body = {"node_id": node, "capability_id": capability, "sequence/no": number}
         return await self._taken(first, body)

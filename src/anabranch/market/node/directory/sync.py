@@ -101,6 +101,16 @@ class DirectorySync:
         self._in_vain[node_id] = now + IN_VAIN_MS
         return ""
 
+    def without(self, node_id: str) -> list[str]:
+        """Seeds that were read last time, and said nothing of this node."""
+        return [
+            seed.url
+            for seed in self.seeds
+            if seed.read_at is not None
+            and not seed.error
+            and node_id not in self._cache.sources[seed.url].advertisements
+        ]
+
     def unread(self) -> str:
         """The seed that could not be read for so long that its word does not count, and why; ""
         where there is none."""

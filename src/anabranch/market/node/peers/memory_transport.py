@@ -193,6 +193,7 @@ def call_of(sent: Sent) -> Call:
         headers={"content-type": "application/json"},
         body=_json(sent.body),
         raw=sent.body,
+        remote=sent.source,
     )
 
 

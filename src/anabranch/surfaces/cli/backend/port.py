@@ -188,6 +188,8 @@ class TokenBackend(Protocol):
 
     async def all(self) -> list[Row]: ...
     async def revoke(self, token_id: str) -> Row: ...
+    async def security(self) -> Row:
+        """What is open, of a server or of one that would begin here."""
 
 
 class ParticipantBackend(Protocol):

@@ -42,6 +42,7 @@ _CODES: dict[str, dict[int, str]] = {
         1: f"of `check` and `copy`: something is damaged; else {_BROKEN}",
         2: _BAD_USAGE,
     },
+    "security": {0: "nothing is risky", 1: f"something is risky; else {_BROKEN}", 2: _BAD_USAGE},
     "pools": {
         0: "done; without a server: every cluster can be used",
         1: f"without a server: a cluster is away or unfit; else {_BROKEN}",
@@ -219,6 +220,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "pools --server http://127.0.0.1:8629",
         "pools --pool heavy=dask://127.0.0.1:8786",
     ),
+    "security": ("security", "security --server https://runs.example --json"),
     "workers": ("workers --server http://127.0.0.1:8629",),
     "simulate": ("simulate examples/fan_out.yaml --seeds 200", "simulate flow.yaml --seed 17"),
     "test": ("test orders.bundle.json", "test plans.json --mocks mocks.json --json"),

@@ -183,6 +183,7 @@ ANSWERS: Mapping[str, Any] = {
     "GET /cap/{node}": SeedPage,
     "GET /revocations": SeedPage,
     "GET /v1/directory/holders": Items,
+    "GET /v1/directory/nodes": Items,
     "GET /v1/passports": Items,
     "GET /v1/trusted-providers": Items,
     "GET /v1/ledger/account": AccountBalance,

@@ -1,10 +1,11 @@
-"""Tokens and the audit trail over HTTP, and who the caller is taken for."""
+"""Tokens and the audit trail over HTTP, who the caller is taken for, and what is open here."""
 
 from __future__ import annotations
 
 import msgspec
 from aiohttp import web
 
+from anabranch.operations.access.security import SecurityReport, ServerAddress, report
 from anabranch.operations.access.tokens import SCOPES, AccessControl
 from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter
 from anabranch.surfaces.http.guard.audit import SUBJECT
@@ -17,7 +18,7 @@ from anabranch.surfaces.http.io.request_body import (
     read_cursor,
     read_query,
 )
-from anabranch.surfaces.http.routes import API, Query, Route
+from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
 
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,6 +113,20 @@ async def me(request: web.Request) -> web.StreamResponse:
     return answer(Me(actor=caller.actor, scopes=scopes, token=caller.token, pools=pools))
 
 
+async def security(request: web.Request) -> web.StreamResponse:
+    settings, now = request.app[SETTINGS], request.app[PARTS].engine.clock.now()
+    policy = request.app[GATEKEEPER].policy
+    address = ServerAddress(
+        url=settings.serve_advertise,
+        host=settings.serve_host,
+        loopback=policy.loopback,
+        tokens=not policy.open,
+        tls=bool(settings.tls_cert),
+        proxies=bool(policy.proxies),
+    )
+    return answer(await look(request, lambda by: report(settings, by.store, now, address)))
+
+
 _EXAMPLE = {"name": "deploy", "scopes": ["operate"], "lifetime_days": 90}
 
 ROUTES = (
@@ -131,5 +146,8 @@ ROUTES = (
               Query("limit", "Entries on a page", "integer", least=1, most=1000, default=100),
               Query("cursor", "`next` of the page before"),
           )),
+    Route("GET", f"{API}/security", "admin", security,
+          "What of this server is open: address, tokens, kinds of work, files, keys",
+          returns=SecurityReport),
     Route("GET", f"{API}/me", "any", me, "Who the caller is, by its token", returns=Me),
 )  # fmt: skip

@@ -39,6 +39,7 @@ NOTES = {
     "synced": "The seed directories were read.",
     "issued": "The passport is issued.",
     "revoked": "The passport is revoked.",
+    "dropped": "The node is dropped from the directory.",
     "published": "The offer is published.",
     "withdrawn": "The offer is withdrawn.",
     "fetched": "The node answered with its offers; those that are valid are below.",

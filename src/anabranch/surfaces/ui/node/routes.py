@@ -62,6 +62,7 @@ _POST: dict[str, Page] = {
     "/directory/sync": directory.sync,
     "/directory/passports": directory.issue,
     "/directory/revoke": directory.revoke,
+    "/directory/drop": directory.drop,
     "/offers": offers.publish,
     "/offers/fetch": offers.fetch,
     "/offers/trust": offers.trust,

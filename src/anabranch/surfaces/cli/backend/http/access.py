@@ -40,3 +40,6 @@ class HttpTokenBackend(HttpTopic):
 
     async def revoke(self, token_id: str) -> Row:
         return await self._client.delete("tokens", token_id)
+
+    async def security(self) -> Row:
+        return await self._client.get("security")

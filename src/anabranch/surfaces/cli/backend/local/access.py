@@ -11,6 +11,7 @@ import msgspec
 from anabranch.clock import SystemClock
 from anabranch.operations.access.credentials import CredentialChange, CredentialDraft, Credentials
 from anabranch.operations.access.secret_key import key_of
+from anabranch.operations.access.security import report, would_listen
 from anabranch.operations.access.tokens import AccessControl
 from anabranch.store.access_ports import AccessToken
 from anabranch.store.ports import Store
@@ -72,6 +73,13 @@ class LocalTokenBackend(LocalTopic):
         with self._store.change("tokens.delete", token_id) as store:
             access = AccessControl(store, SystemClock().now)
             return _token(access, access.revoke(token_id))
+
+    async def security(self) -> Row:
+        """Of a server that began here now with these settings."""
+        settings = self._store.settings
+        with self._store.reading() as store:
+            now, address = SystemClock().now(), would_listen(settings)
+            return _fields(report(settings, store, now, address))
 
 
 def _fields(card: msgspec.Struct) -> Row:

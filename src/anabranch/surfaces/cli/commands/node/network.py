@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from anabranch.errors import InputError
 from anabranch.surfaces.cli.commands.node.client import NodeClient, part
 from anabranch.surfaces.cli.output import render
 
@@ -101,6 +102,26 @@ def _url(row: Mapping[str, Any]) -> str:
     return next((one["endpoint/url"] for one in row.get("endpoints") or ()), "-")
 
 
+async def nodes(options: argparse.Namespace, node: NodeClient) -> int:
+    asked = {"source": options.source, "limit": options.limit}
+    found = (await node.ask("GET", "/v1/directory/nodes", query=asked))["items"]
+    rows = [
+        (one["node_id"], one["source"] or "-", "yes" if one["trusted"] else "no",
+         one["expires_at"], " ".join(one["capabilities"]) or "-")
+        for one in found
+    ]  # fmt: skip
+    head = ("NODE", "SOURCE", "TRUSTED", "EXPIRES", "CAPABILITIES")
+    return render.tell_rows(options, found, rows, head, "no node has published here")
+
+
+async def drop(options: argparse.Namespace, node: NodeClient) -> int:
+    if (options.node_id is None) == (options.source is None):
+        raise InputError("say which node, or which --source", code="usage")
+    body = {"source": options.source} if options.node_id is None else {"node_id": options.node_id}
+    found = await node.ask("POST", "/v1/directory/drop", body)
+    return render.tell(options, found, f"dropped {len(found['nodes']):,}")
+
+
 async def passport(options: argparse.Namespace, node: NodeClient) -> int:
     body = {"capability_id": options.capability, "life_seconds": options.days * 86_400}
     if options.subject:
@@ -170,6 +191,8 @@ ACTIONS: dict[tuple[str, str], Asked] = {
     ("directory", ""): directory,
     ("directory", "query"): query,
     ("directory", "sync"): sync,
+    ("directory", "nodes"): nodes,
+    ("directory", "drop"): drop,
     ("directory", "passport"): passport,
     ("directory", "passports"): passports,
     ("directory", "revoke"): revoke,

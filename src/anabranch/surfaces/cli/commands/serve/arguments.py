@@ -1,4 +1,4 @@
-"""What belongs to a server: `serve`, `dev`, `worker`, `workers`, `pools`, `token`."""
+"""What belongs to a server: `serve`, `dev`, `worker`, `workers`, `pools`, `token`, `security`."""
 
 from __future__ import annotations
 
@@ -115,3 +115,8 @@ def add_token(verbs: c.Verbs) -> None:
     c.action(actions, "list", "List the tokens, without their secrets.")
     revoke = c.action(actions, "revoke", "Revoke a token: from now on it opens nothing.")
     revoke.add_argument("token_id", metavar="ID", help="its id: the part between the underscores")
+
+
+def add_security(verbs: c.Verbs) -> None:
+    text = "Show what of a server is open: address, tokens, kinds of work, files, keys."
+    c.verb(verbs, "security", text)

@@ -18,6 +18,7 @@ from anabranch.surfaces.ui.node.frame import (
 )
 
 DAY_SECONDS = 86_400
+SHOWN = {"limit": "50"}
 
 
 async def page(request: web.Request, wrong: Trouble | None = None) -> web.StreamResponse:
@@ -31,6 +32,7 @@ async def page(request: web.Request, wrong: Trouble | None = None) -> web.Stream
         "node/directory.html",
         wrong,
         directory=await ask(request, "GET", "/v1/directory"),
+        nodes=(await ask(request, "GET", "/v1/directory/nodes", query=SHOWN))["items"],
         passports=(await ask(request, "GET", "/v1/passports"))["items"],
         capability=capability,
         holders=holders,
@@ -70,3 +72,13 @@ async def revoke(request: web.Request) -> web.StreamResponse:
     except Refusal as refusal:
         return await page(request, trouble(refusal, "passports"))
     raise see("/directory", "revoked")
+
+
+async def drop(request: web.Request) -> web.StreamResponse:
+    form = await form_of(request)
+    try:
+        body = {"node_id": form.get("node_id", "")}
+        await ask(request, "POST", "/v1/directory/drop", body)
+    except Refusal as refusal:
+        return await page(request, trouble(refusal, "nodes"))
+    raise see("/directory", "dropped")
