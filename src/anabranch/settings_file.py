@@ -31,7 +31,18 @@ from urllib.parse import quote
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.settings import CHOICES, DEFAULTS, PATHS, PREFIX, SECRETS, Settings, given_in, parse
+from anabranch.settings import (
+    CHOICES,
+    DEFAULTS,
+    PATH_LISTS,
+    PATH_WORDS,
+    PATHS,
+    PREFIX,
+    SECRETS,
+    Settings,
+    given_in,
+    parse,
+)
 
 NAME = "anabranch.toml"
 VARIABLE = PREFIX + "SETTINGS"  # names another file; empty: none is read
@@ -203,6 +214,8 @@ class _File:
             value = parse(name, _text_of(name, given, what), what)
         if name in PATHS and value:
             value = self._placed(value)
+        if name in PATH_LISTS and value not in ("", *PATH_WORDS):
+            value = os.pathsep.join(map(self._placed, value.split(os.pathsep)))
         self._check_secret(name, value)
         return value
 

@@ -20,6 +20,7 @@ from anabranch.kernel.step import deep_merge
 from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem, did_you_mean
 from anabranch.operations.definitions.requirements import Requirement, requirements_of
+from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kinds.switched_off import why_off
 from anabranch.work.secrets.keyring import Secrets
 
@@ -43,6 +44,7 @@ class Available(msgspec.Struct, frozen=True):
     chain: bool = True
     book: str = ""  # where the participants are listed
     node: str = ""  # the chain's node, without credentials
+    files: FilePolicy = EVERYWHERE  # that definitions may name
 
 
 class Preflight:
@@ -50,7 +52,7 @@ class Preflight:
 
     def __init__(self, available: Available | None = None) -> None:
         self.available = available or Available()
-        self.secrets = Secrets()
+        self.secrets = Secrets(self.available.files)
         self._known: OrderedDict[str, tuple[Requirement, ...]] = OrderedDict()
 
     # -- definitions -------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from anabranch.surfaces.http.guard import (
 from anabranch.surfaces.http.guard.shares import SHARES, Shares
 from anabranch.surfaces.http.sockets import bind, told_if_in_use
 from anabranch.surfaces.loopback import warn_of_loopback
+from anabranch.work.file_policy import folders_of_server
 from anabranch.work.kinds.callables import default_toolbox
 from anabranch.work.network.loopback import is_loopback
 
@@ -120,7 +121,8 @@ class Server:
         self.settings = replace(self.settings, serve_advertise=self.advertised_url)
         store = self._store = open_store(self.settings)
         loopback = all(is_loopback(one.getsockname()[0]) for one in self._sockets)
-        settings = self.settings if loopback else for_others(self.settings)
+        settings = with_limits(self.settings)
+        settings = settings if loopback else for_others(settings)
         self.parts = Parts(store, settings, default_toolbox)
         self.parts.engine.be_patient()
         now = self.parts.engine.clock.now
@@ -288,6 +290,14 @@ def checked_url(text: str) -> str:
             code="advertise",
         )
     return text.rstrip("/").removesuffix("/api/v1").rstrip("/")
+
+
+def with_limits(settings: Settings) -> Settings:
+    """The settings of a server: callers name files in what they start, and they are not always
+    those who may read what the server can."""
+    if settings.files_allowed:
+        return settings
+    return replace(settings, files_allowed=folders_of_server(settings))
 
 
 def for_others(settings: Settings) -> Settings:
