@@ -119,7 +119,15 @@ def _chosen(environment: Mapping[str, str], folder: Path | None) -> Path | None:
 
 def find(folder: Path) -> Path | None:
     """The nearest file, from this folder upwards."""
-    return next((each / NAME for each in _places(folder) if _is_there(each / NAME)), None)
+    return next(filter(_is_there, _places(folder)), None)
+
+
+def places() -> list[Path]:
+    """Where a file would be read that somebody puts there."""
+    try:
+        return _places(Path.cwd())
+    except OSError:  # the current folder is gone
+        return []
 
 
 def _places(folder: Path) -> list[Path]:
@@ -127,8 +135,8 @@ def _places(folder: Path) -> list[Path]:
     chain = [folder, *folder.parents]
     for number, place in enumerate(chain, 1):
         if place == home or _is_there(place / ".git"):
-            return chain[:number]
-    return [folder]
+            return [each / NAME for each in chain[:number]]
+    return [folder / NAME]
 
 
 def _home() -> Path | None:

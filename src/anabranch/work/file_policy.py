@@ -31,6 +31,7 @@ from anabranch.files import FileRefused, require_regular
 from anabranch.settings import PATH_WORDS, PATHS, Settings
 from anabranch.settings_file import NAME as SETTINGS_FILE
 from anabranch.settings_file import VARIABLE as SETTINGS_VARIABLE
+from anabranch.settings_file import places
 from anabranch.store.location import has_file
 from anabranch.store_files import is_store_file, is_store_header, refuse_store_file
 
@@ -42,9 +43,7 @@ SHARED_MEMORY = "/dev/shm"  # files as in any other folder
 DEFINITIONS = (".yaml", ".yml", ".json")
 
 _NODE_KEY = re.compile(r"(node|participant|org(-[a-z0-9-]+)?)\.key|(host-)?authtok")
-_STORE = (
-    "belongs to the store of this engine, which nothing else may open here: name another file"
-)
+_STORE = "belongs to the store of this engine, which nothing else may open here: name another file"
 _OWN = "is private to this engine: no setting allows it"
 _STORE_PARTS = "-.~"  # what follows the name of a store in names of files that belong to it
 _HEADER_BYTES = 72
@@ -131,8 +130,9 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     def _is_definition(self, folder: str, name: str) -> bool:
-        known = bool(self.catalog) and _is_beneath(folder, self.catalog)
-        return known and name.casefold().endswith(DEFINITIONS)
+        """What callers start by its name, where not everybody who starts it may say what it is."""
+        known = self.roots is not None and self.catalog and _is_beneath(folder, self.catalog)
+        return bool(known) and name.casefold().endswith(DEFINITIONS)
 
     def _why_own(self, real: str) -> str:
         if any(_is_part_of(real, store) for store in self.stores):
@@ -149,10 +149,11 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
         """By another name: a hard link."""
         with suppress(OSError):
             about = os.stat(real)
-            for each in (*self.stores, *self.private):
-                with suppress(OSError):
-                    if stat.S_ISREG(about.st_mode) and os.path.samestat(about, os.stat(each)):
-                        return _OWN
+            if stat.S_ISREG(about.st_mode):
+                if any(_is_same(about, each) for each in self.stores):
+                    return _STORE
+                if any(_is_same(about, each) for each in self.private):
+                    return _OWN
         return ""
 
     def _refusal(self, path: Path, real: str, why: str) -> FileNotAllowed:
@@ -220,7 +221,7 @@ EVERYWHERE = FilePolicy()
 def policy_of(settings: Settings) -> FilePolicy:
     """What the settings of a process allow to the definitions that it works for."""
     named = [getattr(settings, name) for name in PATHS if name not in ("store", "catalog")]
-    private = [*named, os.environ.get(SETTINGS_VARIABLE, "")]
+    private = [*named, os.environ.get(SETTINGS_VARIABLE, ""), *map(str, places())]
     stores = tuple(_both(settings.store)) if has_file(settings.store) else ()
     private += [f"{store}.key" for store in stores]
     return FilePolicy(
@@ -283,6 +284,12 @@ def _real_target(path: Path) -> str:
 def _is_beneath(path: str, folder: str) -> bool:
     """Or the folder itself."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _is_same(about: os.stat_result, path: str) -> bool:
+    with suppress(OSError):
+        return os.path.samestat(about, os.stat(path))
+    return False
 
 
 def _is_of_system(path: str) -> bool:
