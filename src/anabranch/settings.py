@@ -15,6 +15,8 @@ from typing import Any, Literal
 from anabranch.errors import InputError
 
 PREFIX = "ANABRANCH_"
+FILE = "anabranch.toml"
+FILE_VARIABLE = PREFIX + "SETTINGS"  # names another file; empty: none is read
 CHOICES = {
     "synchronous": ("FULL", "NORMAL"),
     "webhook_addresses": ("public", "any"),

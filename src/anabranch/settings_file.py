@@ -34,6 +34,8 @@ from anabranch.errors import InputError
 from anabranch.settings import (
     CHOICES,
     DEFAULTS,
+    FILE,
+    FILE_VARIABLE,
     PATH_LISTS,
     PATH_WORDS,
     PATHS,
@@ -44,8 +46,7 @@ from anabranch.settings import (
     parse,
 )
 
-NAME = "anabranch.toml"
-VARIABLE = PREFIX + "SETTINGS"  # names another file; empty: none is read
+NAME, VARIABLE = FILE, FILE_VARIABLE
 BYTES_MAX = 1024 * 1024
 POOLS, KEEP_RUNS, RATE_LIMITS = "pools", "keep_runs", "rate_limits"  # those that may be tables
 #: What is given nearer to the person sets aside what is given further away and means the contrary.

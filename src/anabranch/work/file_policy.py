@@ -28,10 +28,7 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.files import FileRefused, require_regular
-from anabranch.settings import PATH_WORDS, PATHS, Settings
-from anabranch.settings_file import NAME as SETTINGS_FILE
-from anabranch.settings_file import VARIABLE as SETTINGS_VARIABLE
-from anabranch.settings_file import places
+from anabranch.settings import FILE, FILE_VARIABLE, PATH_WORDS, PATHS, Settings
 from anabranch.store.location import has_file
 from anabranch.store_files import is_store_file, is_store_header, refuse_store_file
 
@@ -119,7 +116,7 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
         folder, name = os.path.split(real)
         if _is_of_system(real):
             return "belongs to the system: no setting allows it"
-        if name.casefold() == SETTINGS_FILE or _NODE_KEY.fullmatch(name.casefold()):
+        if name.casefold() == FILE or _NODE_KEY.fullmatch(name.casefold()):
             return "holds settings or keys: no setting allows it"
         if own := self._why_own(real):
             return own
@@ -220,8 +217,10 @@ EVERYWHERE = FilePolicy()
 
 def policy_of(settings: Settings) -> FilePolicy:
     """What the settings of a process allow to the definitions that it works for."""
+    from anabranch.settings_file import places  # whoever says the limits alone needs none
+
     named = [getattr(settings, name) for name in PATHS if name not in ("store", "catalog")]
-    private = [*named, os.environ.get(SETTINGS_VARIABLE, ""), *map(str, places())]
+    private = [*named, os.environ.get(FILE_VARIABLE, ""), *map(str, places())]
     stores = tuple(_both(settings.store)) if has_file(settings.store) else ()
     private += [f"{store}.key" for store in stores]
     return FilePolicy(
