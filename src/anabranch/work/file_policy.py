@@ -107,9 +107,11 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
                     yield from self._free_beneath(entry.path)
 
     def refuse_own(self, path: Path) -> None:
-        """Raises where that is a file of the engine; what else is allowed does not matter."""
+        """Raises where that is a file of the engine which is there: most texts are no names of
+        files at all."""
         real = _real(path)
-        if why := self._why_own(real) or self._why_same_file(real):
+        why = self._why_own(real) or self._why_same_file(real)
+        if why and os.path.exists(real):
             raise self._refusal(path, real, why)
 
     def _why_not(self, real: str, *, write: bool) -> str:
