@@ -92,14 +92,19 @@ def settings_of(folder: Path, **more: Any) -> Settings:
     return Settings(store=str(folder / "runs.db"), files_allowed=str(folder), **more)
 
 
-async def results(settings: Settings, definitions: list[Any]) -> list[tuple[str, str]]:
+async def results(
+    settings: Settings, definitions: list[Any], *, at_once: bool = False
+) -> list[tuple[str, str]]:
     """How each ended, and everything that it says."""
-    ended = []
     async with Engine(settings=settings) as engine:
-        for definition in definitions:
+
+        async def end(definition: Any) -> tuple[str, str]:
             result = await engine.wait(await engine.start(definition))
-            ended.append((result.status, f"{result.problem} {result.steps}"))
-    return ended
+            return result.status, f"{result.problem} {result.steps}"
+
+        if at_once:
+            return list(await asyncio.gather(*map(end, definitions)))
+        return [await end(definition) for definition in definitions]
 
 
 def make_backup(folder: Path) -> None:
@@ -135,12 +140,23 @@ def test_no_kind_of_work_opens_what_is_not_allowed(folder: Path) -> None:
             {"kind": "noop"}, step={"loop": {"in": {"listing": "folder"}, "iterator": "row"}}
         ),
     }
-    ended = asyncio.run(results(settings_of(folder), list(asked.values())))
+    ended = asyncio.run(results(settings_of(folder), list(asked.values()), at_once=True))
     words = ("files_allowed", "no setting allows it", "the store of this engine", "or a copy of")
     for what, (status, said) in zip(asked, ended, strict=True):
         assert status == "failed", what
         assert any(word in said for word in words), (what, said)
         assert CANARY not in said, what
+
+
+def test_a_listing_has_the_names_of_all_files_and_follows_no_link_out(folder: Path) -> None:
+    def listing(pattern: str) -> dict[str, Any]:
+        loop = {"in": {"listing": ".", "pattern": pattern}, "iterator": "row"}
+        return playbook({"kind": "noop", "result": "{{ iter.row.name }}"}, step={"loop": loop})
+
+    settings = settings_of(folder)
+    ended = asyncio.run(results(settings, [listing("[ar]*"), listing("*.csv")]))
+    assert [status for status, _ in ended] == ["completed", "failed"]
+    assert "link.csv leads to" in ended[1][1]
 
 
 def test_nothing_is_written_outside_nor_over_files_of_the_engine(folder: Path) -> None:

@@ -9,6 +9,7 @@ for them; links to folders are not followed.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from bisect import bisect_left
 from collections import OrderedDict
@@ -126,10 +127,12 @@ class Listings(WalkedInThreads):
     def _item(self, folder: str, name: str) -> dict[str, Any]:
         path = os.path.join(folder, name)
         try:
-            size = os.stat(self._allowed.resolve(path)).st_size
+            about = os.lstat(path)
+            if stat.S_ISLNK(about.st_mode):  # of what it leads to, where that may be named
+                about = os.stat(self._allowed.resolve(path))
         except OSError as error:
             raise changed(folder, f"{name} cannot be read any more ({error.strerror})") from None
-        return {"path": path, "name": os.path.basename(name), "size": size}
+        return {"path": path, "name": os.path.basename(name), "size": about.st_size}
 
     def _keep(self, key: tuple[str, int], entries: list[tuple[str, bool]]) -> None:
         self._folders[key] = entries
