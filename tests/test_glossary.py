@@ -19,7 +19,7 @@ ROOMS = ("kernel", "net", "runtime", "operations", "work")
 PLAIN = """
     access address admit again ahead aliases api ask audit available bad batch beat bulk call
     card chain change check concurrency control counter data detail durable elsewhere error
-    example execute exported extra fail failure field filter follow guess health here histogram
+    example execute exported extra fail failure field file filter follow guess health here histogram
     hold http imported inner input iteration json kept key known lag large lazy leave light
     limit line live load log mail match method name need next noop not offload one or overview
     overviews owner page path patience place plan policy position prepare purge query queue rate

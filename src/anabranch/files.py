@@ -25,6 +25,8 @@ from anabranch.store_files import refuse_store_file
 
 T = TypeVar("T")
 Path = str | os.PathLike[str]
+Opening = Callable[[Path], int]  # gives a descriptor
+_Read = tuple[str, Opening]
 
 FILE_SECONDS = 30.0  # a file that has not been read by then is given up
 THREADS_MAX = 16
@@ -64,19 +66,19 @@ def open_regular(path: Path) -> int:
     """A descriptor of a regular file; `OSError` where there is none, `FileRefused` for all else."""
     refuse_store_file(path)
     try:
-        _check(path, os.stat(path))  # opening a device may already do something
+        require_regular(path, os.stat(path))  # opening a device may already do something
         descriptor = os.open(path, _FLAGS)
     except ValueError:  # a NUL in it
         raise FileRefused(f"{os.fspath(path)!r:.200} is not a path") from None
     try:
-        _check(path, os.fstat(descriptor))
+        require_regular(path, os.fstat(descriptor))
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _check(path: Path, about: os.stat_result) -> None:
+def require_regular(path: Path, about: os.stat_result) -> None:
     if not stat.S_ISREG(about.st_mode):
         kind = _KINDS.get(stat.S_IFMT(about.st_mode), "something else")
         raise FileRefused(
@@ -85,19 +87,14 @@ def _check(path: Path, about: os.stat_result) -> None:
 
 
 def read_limited(
-    path: Path,
-    limit: int,
-    setting: str = "",
-    check: Callable[[os.stat_result], None] | None = None,
+    path: Path, limit: int, setting: str = "", *, opening: Opening = open_regular
 ) -> bytes:
     """The whole content of a regular file, or `FileRefused`. Blocks as long as the disk does.
 
-    `setting` is the name of the setting that the limit can be changed with. `check` raises where
-    the file that is open is not to be read."""
-    descriptor = _opened(path)
+    `setting` is the name of the setting that the limit can be changed with, `opening` what opens
+    it: where a definition names the file, that of a `FilePolicy`."""
+    descriptor = _open(path, opening)
     try:
-        if check is not None:
-            check(os.fstat(descriptor))
         return b"".join(_chunks(descriptor, path, limit, setting))
     except OSError as error:
         raise _unreadable(path, error) from None
@@ -105,9 +102,9 @@ def read_limited(
         os.close(descriptor)
 
 
-def _opened(path: Path) -> int:
+def _open(path: Path, opening: Opening) -> int:
     try:
-        return open_regular(path)
+        return opening(path)
     except OSError as error:
         raise _unreadable(path, error) from None
 
@@ -122,10 +119,10 @@ def _chunks(descriptor: int, path: Path, limit: int, setting: str) -> Iterator[b
         raise FileRefused(f"{os.fspath(path)} is larger than {limit:,} bytes{changed}")
 
 
-def read_text(path: Path, limit: int, check: Callable[[os.stat_result], None] | None = None) -> str:
+def read_text(path: Path, limit: int, *, opening: Opening = open_regular) -> str:
     """The same as text."""
     try:
-        return read_limited(path, limit, check=check).decode("utf-8")
+        return read_limited(path, limit, opening=opening).decode("utf-8")
     except UnicodeDecodeError as error:
         reason = f"it is not UTF-8 at byte {error.start:,}"
         raise FileRefused(f"{os.fspath(path)} cannot be read: {reason}") from None
@@ -169,25 +166,26 @@ class SharedReads:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._queued: dict[str, asyncio.Task[bytes]] = {}  # reads that have not begun
+        self._queued: dict[_Read, asyncio.Task[bytes]] = {}  # reads that have not begun
 
-    async def read(self, path: Path) -> bytes:
-        name = os.fspath(path)
-        task = self._queued.get(name)
+    async def read(self, path: Path, opening: Opening = open_regular) -> bytes:
+        read = os.fspath(path), opening
+        task = self._queued.get(read)
         if task is None:
-            task = asyncio.ensure_future(in_thread(partial(self._begin, name), name))
-            self._queued[name] = task
-            task.add_done_callback(partial(self._ended, name))
+            task = asyncio.ensure_future(in_thread(partial(self._begin, read), read[0]))
+            self._queued[read] = task
+            task.add_done_callback(partial(self._ended, read))
         return await asyncio.shield(task)
 
-    def _begin(self, name: str) -> bytes:
+    def _begin(self, read: _Read) -> bytes:
         """In a thread: whoever asks from here on needs a read that is newer."""
-        self._queued.pop(name, None)
-        return read_limited(name, self._limit)
+        self._queued.pop(read, None)
+        name, opening = read
+        return read_limited(name, self._limit, opening=opening)
 
-    def _ended(self, name: str, task: asyncio.Task[bytes]) -> None:
-        if self._queued.get(name) is task:  # it never began
-            del self._queued[name]
+    def _ended(self, read: _Read, task: asyncio.Task[bytes]) -> None:
+        if self._queued.get(read) is task:  # it never began
+            del self._queued[read]
         if not task.cancelled():
             task.exception()  # those who were cancelled meanwhile do not look
 

@@ -39,6 +39,7 @@ from anabranch.settings import Settings
 from anabranch.store.ports import Store
 from anabranch.work import tracing
 from anabranch.work.composed import PipelinePerformers
+from anabranch.work.file_policy import policy_of
 from anabranch.work.from_settings import http_options, work_settings
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.child import Child
@@ -167,7 +168,9 @@ class Parts:
         self.credentials = Credentials(self.store, SystemClock().now, key)
         sources = [StoreSource(self.credentials), *outside_sources(settings)]
         self.credential_sources: Sequence[CredentialSource] = sources
-        return Keychain(self.redactor, options=http_options(settings), sources=sources)
+        allowed = self._allowed = policy_of(settings)
+        options = http_options(settings)
+        return Keychain(self.redactor, options=options, sources=sources, allowed=allowed)
 
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
@@ -277,6 +280,7 @@ class Parts:
             allow_extra_input=True,  # a parent may hand the same on to several children
             handed_on=True,
             held=held_by(self.engine.state(by)) if by and parent is not None else (),
+            opening=self._allowed.open_regular,
         )
 
     async def close(self, grace_seconds: float | None = None) -> None:

@@ -15,6 +15,8 @@ from typing import Any, Literal
 from anabranch.errors import InputError
 
 PREFIX = "ANABRANCH_"
+FILE = "anabranch.toml"
+FILE_VARIABLE = PREFIX + "SETTINGS"  # names another file; empty: none is read
 CHOICES = {
     "synchronous": ("FULL", "NORMAL"),
     "webhook_addresses": ("public", "any"),
@@ -29,6 +31,8 @@ PATHS = (
     *("store", "rule_keys_file", "chain_signer_key_file", "chain_sent", "catalog", "participants"),
     *("token_file", "secret_key_file", "credential_folder", "tls_cert", "tls_key"),
 )
+PATH_LISTS = ("files_allowed",)  # several of them, as in PATH; or one of these words
+PATH_WORDS = ("any", "none")
 #: What a process of inline code takes, with some libraries; a quarter of the memory is for them.
 _PROCESS_BYTES = 64 * 1024 * 1024
 _PROCESSES_MOST = 64
@@ -72,6 +76,7 @@ class Settings:
     child_depth_max: int = 64  # runs that begin one another as children
     http_body_bytes: int = 16 * 1024 * 1024  # of the answer to one HTTP call
     http_addresses: str = ""  # where calls of definitions may go; empty: any; see work/network
+    files_allowed: str = ""  # folders whose files definitions may name; empty: any; see file_policy
     rule_addresses: str = "public"  # where API calls and nodes that rules name may go
     sql_rows_max: int = 100_000  # of one statement; loop over the query for more
     sql_result_bytes: int = 32 * 1024 * 1024  # of one statement

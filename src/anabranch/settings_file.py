@@ -31,10 +31,22 @@ from urllib.parse import quote
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.settings import CHOICES, DEFAULTS, PATHS, PREFIX, SECRETS, Settings, given_in, parse
+from anabranch.settings import (
+    CHOICES,
+    DEFAULTS,
+    FILE,
+    FILE_VARIABLE,
+    PATH_LISTS,
+    PATH_WORDS,
+    PATHS,
+    PREFIX,
+    SECRETS,
+    Settings,
+    given_in,
+    parse,
+)
 
-NAME = "anabranch.toml"
-VARIABLE = PREFIX + "SETTINGS"  # names another file; empty: none is read
+NAME, VARIABLE = FILE, FILE_VARIABLE
 BYTES_MAX = 1024 * 1024
 POOLS, KEEP_RUNS, RATE_LIMITS = "pools", "keep_runs", "rate_limits"  # those that may be tables
 #: What is given nearer to the person sets aside what is given further away and means the contrary.
@@ -108,7 +120,15 @@ def _chosen(environment: Mapping[str, str], folder: Path | None) -> Path | None:
 
 def find(folder: Path) -> Path | None:
     """The nearest file, from this folder upwards."""
-    return next((each / NAME for each in _places(folder) if _is_there(each / NAME)), None)
+    return next(filter(_is_there, _places(folder)), None)
+
+
+def places() -> list[Path]:
+    """Where a file would be read that somebody puts there."""
+    try:
+        return _places(Path.cwd())
+    except OSError:  # the current folder is gone
+        return []
 
 
 def _places(folder: Path) -> list[Path]:
@@ -116,8 +136,8 @@ def _places(folder: Path) -> list[Path]:
     chain = [folder, *folder.parents]
     for number, place in enumerate(chain, 1):
         if place == home or _is_there(place / ".git"):
-            return chain[:number]
-    return [folder]
+            return [each / NAME for each in chain[:number]]
+    return [folder / NAME]
 
 
 def _home() -> Path | None:
@@ -168,11 +188,22 @@ class _File:
 
         from anabranch import files
 
-        self._text = files.read_text(self._path, BYTES_MAX, check=self._check_writers)
+        self._text = files.read_text(self._path, BYTES_MAX, opening=self._open)
         try:
             return tomllib.loads(self._text)
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"{self._path}: {error}", code="settings_file") from None
+
+    def _open(self, path: str | os.PathLike[str]) -> int:
+        from anabranch import files
+
+        descriptor = files.open_regular(path)
+        try:
+            self._check_writers(os.fstat(descriptor))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def _check_writers(self, about: os.stat_result) -> None:
         """Of the file that is open, and of the link that leads to it: paths begin at its folder."""
@@ -208,6 +239,8 @@ class _File:
             value = parse(name, _text_of(name, given, what), what)
         if name in PATHS and value:
             value = self._placed(value)
+        if name in PATH_LISTS and value not in ("", *PATH_WORDS):
+            value = os.pathsep.join(map(self._placed, value.split(os.pathsep)))
         self._check_secret(name, value)
         return value
 

@@ -14,6 +14,9 @@ import os
 from anabranch.errors import InputError
 
 Inode = tuple[int, int]  # device and number
+APPLICATION_ID = 0x414E4142  # "ANAB", in the header of every SQLite file of ours
+_MAGIC = b"SQLite format 3\0"
+_APPLICATION_ID_AT = 68
 
 _inodes: dict[Inode, str] = {}
 _names: dict[str, str] = {}  # of every store of this process, also of files not there yet
@@ -47,6 +50,12 @@ def unprotect_store(store: str) -> None:
 def is_store_file(about: os.stat_result) -> bool:
     """Whether that is a file of a store which this process has open."""
     return inode_of(about) in _inodes
+
+
+def is_store_header(header: bytes) -> bool:
+    """Whether a file that begins so is a store, also one that nobody here has open."""
+    about = header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4]
+    return header.startswith(_MAGIC) and int.from_bytes(about, "big") == APPLICATION_ID
 
 
 def refuse_store_file(path: str | os.PathLike[str]) -> None:

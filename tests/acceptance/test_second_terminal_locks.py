@@ -112,7 +112,7 @@ DUCKDB_TASKS: list[dict[str, Any]] = [
 def test_duckdb_statements_that_open_the_store_leave_the_server_its_locks(tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
     head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "reads"}}
-    with site(tmp_path) as at:
+    with site(tmp_path, "--files-allowed", "any") as at:
         for tool in DUCKDB_TASKS:
             definition: Any = {**head, "workflow": [{"step": "one", "tool": tool}]}
             assert at.ended(at.start(definition)) == "completed", tool

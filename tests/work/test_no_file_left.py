@@ -13,7 +13,8 @@ import pytest
 
 from anabranch.errors import InputError
 from anabranch.work.faults import out_of_files
-from anabranch.work.loops.collections.files import opened
+from anabranch.work.file_policy import EVERYWHERE
+from anabranch.work.loops.collections.files import open_file
 from anabranch.work.registry import close_all, standard_performers
 from anabranch.work.secrets.keychain_kinds import read_secret_file
 
@@ -97,7 +98,7 @@ def test_a_file_of_a_loop_or_a_keychain_is_no_mistake_of_the_definition(tmp_path
     path = tmp_path / "lines.txt"
     path.write_text("one")
     with no_file_left(), pytest.raises(InputError) as loop:
-        opened(str(path))
+        open_file(str(path), EVERYWHERE)
     assert getattr(loop.value, "retryable", False)
     with no_file_left(), pytest.raises(InputError) as secret:
         read_secret_file(path)

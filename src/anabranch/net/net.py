@@ -309,6 +309,11 @@ class ChildPath(msgspec.Struct, frozen=True):
     position: Position
 
 
+class FileName(msgspec.Struct, frozen=True):
+    path: str
+    position: Position
+
+
 def child_target(given: Mapping[str, Any]) -> str:
     """What the inputs of a task name as its child: the path of a file or of the catalog, one
     version of it, or a number of the catalog. "" where they name none."""
@@ -368,6 +373,8 @@ class Net(msgspec.Struct, frozen=True, weakref=True):
     reads: frozenset[str] | None = frozenset()
     #: Definitions that are named as children.
     children: tuple[ChildPath, ...] = ()
+    #: Files that are named, as far as the definition says.
+    files: tuple[FileName, ...] = ()
     labels: Mapping[str, str] = {}
     description: str = ""
     path: str = ""  # under which it is known in a catalog, where it says so

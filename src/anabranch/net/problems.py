@@ -155,6 +155,7 @@ CODES: Mapping[str, str] = {
     "unresolved-rule": "a rule that is no address and that no bundle or folder has",
     "no-rule": "a rule that is needed to start and cannot be had",
     "kind-off": "a task of a kind that is switched off where it is to run",
+    "file-not-allowed": "a file that the work may not open where it is to run",
     "missing-extra": "packages that the work needs and that are not installed where it is to run",
     "unused-rule": "a rule that no step names",
     "several-starts": "no step stands out as the start",

@@ -28,6 +28,7 @@ from anabranch.runtime.values.sealing import Unsealed, seal
 from anabranch.settings import Settings
 from anabranch.version import __version__
 from anabranch.work.faults import not_prepared, unexpected
+from anabranch.work.file_policy import policy_of
 from anabranch.work.from_settings import http_options, log_limits, work_settings
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.child import Child
@@ -85,6 +86,7 @@ class TaskEnvironment:
             self._redactor,
             options=http_options(settings),
             sources=[*outside_sources(settings), services.credentials],
+            allowed=policy_of(settings),
         )
         self._payloads = services.payloads
         self.logs = JobLogs(log_limits(settings), self._redactor)
@@ -102,7 +104,9 @@ class TaskEnvironment:
             redactor=self._redactor,
         )
         limits = CollectionLimits(
-            line_bytes=settings.collection_line_bytes, shard_bytes=settings.collection_shard_bytes
+            line_bytes=settings.collection_line_bytes,
+            shard_bytes=settings.collection_shard_bytes,
+            files=policy_of(settings),
         )
         self._collections = Collections(
             payloads=payloads, performers=self._performers, limits=limits

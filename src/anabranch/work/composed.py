@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.kernel.values import Answer
 from anabranch.settings import Settings
+from anabranch.work.file_policy import policy_of
 from anabranch.work.kinds.lazy import LazyPerformer
 from anabranch.work.pipeline.services import Services
 from anabranch.work.port import Performer, Task
@@ -52,7 +53,9 @@ class PipelinePerformers:
 
         chosen = self._settings
         limits = CollectionLimits(
-            line_bytes=chosen.collection_line_bytes, shard_bytes=chosen.collection_shard_bytes
+            line_bytes=chosen.collection_line_bytes,
+            shard_bytes=chosen.collection_shard_bytes,
+            files=policy_of(chosen),
         )
         return Collections(
             payloads=self._services.payloads,

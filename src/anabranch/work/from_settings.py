@@ -4,6 +4,7 @@ process of a compute cluster."""
 from __future__ import annotations
 
 from anabranch.settings import Settings
+from anabranch.work.file_policy import policy_of
 from anabranch.work.kind_options import (
     ArtifactOptions,
     BucketOptions,
@@ -32,6 +33,7 @@ def work_settings(settings: Settings) -> WorkSettings:
         withheld=settings.chain_signer_key_env,
         python="python" not in without,
     )
+    allowed = policy_of(settings)
     return WorkSettings(
         python=ProcessOptions(
             limit=settings.processes_max,
@@ -41,12 +43,15 @@ def work_settings(settings: Settings) -> WorkSettings:
         shell=ShellOptions(isolation=isolation),
         container=ContainerOptions(isolation=isolation, command=settings.container_command),
         http=http_options(settings),
-        sql=SqlOptions(rows_max=settings.sql_rows_max, result_bytes=settings.sql_result_bytes),
+        sql=SqlOptions(
+            rows_max=settings.sql_rows_max, result_bytes=settings.sql_result_bytes, files=allowed
+        ),
         nats=NatsOptions(
             bytes_max=settings.http_body_bytes, addresses=read_policy(settings.http_addresses)
         ),
         buckets=BucketOptions(addresses=read_policy(settings.http_addresses)),
-        artifact=ArtifactOptions(bytes_max=settings.artifact_bytes),
+        artifact=ArtifactOptions(bytes_max=settings.artifact_bytes, files=allowed),
+        files=allowed,
         without=without,
         threads=settings.threads_max,
     )

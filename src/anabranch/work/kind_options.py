@@ -9,6 +9,7 @@ import os
 
 import msgspec
 
+from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kinds.commands.isolation import Isolation
 from anabranch.work.network.addresses import ANY, AddressPolicy
 
@@ -58,6 +59,7 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True):
     connect_seconds: float = 10.0
     file_keep_seconds: float = 1.0  # then a DuckDB file that nobody uses is closed
     busy_seconds: float = 5.0  # how long to wait for a SQLite file that somebody else writes to
+    files: FilePolicy = EVERYWHERE  # that may be opened
 
 
 class NatsOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +75,7 @@ class BucketOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 class ArtifactOptions(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int = 64 * 1024 * 1024
+    files: FilePolicy = EVERYWHERE
 
 
 class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,5 +89,6 @@ class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
     nats: NatsOptions = NatsOptions()
     buckets: BucketOptions = BucketOptions()
     artifact: ArtifactOptions = ArtifactOptions()
+    files: FilePolicy = EVERYWHERE  # that tasks may name
     threads: int | None = None  # for blocking tools
     without: frozenset[str] = frozenset()  # kinds that are switched off

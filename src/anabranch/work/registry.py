@@ -45,7 +45,7 @@ def standard_performers(
     performers: dict[str, Performer] = {
         "noop": Noop(),
         "wait": WaitPerformer(),
-        "secrets": SecretsPerformer(redactor or Redactor()),
+        "secrets": SecretsPerformer(redactor or Redactor(), allowed=chosen.files),
         **_Kinds(chosen, payloads, loops).performers,
     }
     performers |= {kind: SwitchedOff(kind) for kind in chosen.without}
@@ -96,7 +96,7 @@ class _Kinds:
     def _scripts(self) -> ScriptSources:
         from anabranch.work.kinds.script_sources import ScriptSources
 
-        return ScriptSources(self._http, lambda: self._buckets)
+        return ScriptSources(self._http, lambda: self._buckets, self._settings.files)
 
     @cached_property
     def _sqlite(self) -> Sqlite:
@@ -164,7 +164,7 @@ class _Kinds:
     def _gcs(self) -> Performer:
         from anabranch.work.kinds.buckets.gcs import Gcs
 
-        return Gcs(self._buckets, self._settings.artifact.bytes_max)
+        return Gcs(self._buckets, self._settings.artifact.bytes_max, self._settings.files)
 
     def _artifact(self) -> Performer:
         from anabranch.work.kinds.artifact import Artifact

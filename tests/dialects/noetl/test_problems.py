@@ -28,6 +28,7 @@ ELSEWHERE = {
     *("child-cycle", "unknown-credential", "rate-at-workers"),
     *(
         "missing-extra",
+        "file-not-allowed",
         "kind-off",
         "self-spawn",
         "join-target-spawned",

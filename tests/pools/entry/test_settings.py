@@ -39,3 +39,9 @@ def test_both_may_switch_kinds_off_and_the_machine_says_where_calls_go() -> None
     assert set(found.no_inline.split()) == {"python", "shell"}
     assert found.http_addresses == "public"
     assert settings_of_work(sent, {"ANABRANCH_HTTP_ADDRESSES": "any"}).http_addresses == "any"
+
+
+def test_the_engine_says_which_files_work_may_name_unless_the_machine_does() -> None:
+    sent = settings_to_send(replace(Settings(), files_allowed="/srv/data"))
+    assert settings_of_work(sent, {}).files_allowed == "/srv/data"
+    assert settings_of_work(sent, {"ANABRANCH_FILES_ALLOWED": "/mnt"}).files_allowed == "/mnt"

@@ -16,8 +16,8 @@ from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite import copy
 from anabranch.store.sqlite.copy import backup, restore
 from anabranch.store.sqlite.file import MIGRATIONS
-from anabranch.store.sqlite.migrate import APPLICATION_ID
 from anabranch.store.sqlite.store import SqliteStore
+from anabranch.store_files import APPLICATION_ID
 from anabranch.testing.store_suite.samples import a_batch, a_commit, sha256
 
 

@@ -16,8 +16,9 @@ from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite import file
 from anabranch.store.sqlite import migrate as migrating
 from anabranch.store.sqlite.file import MIGRATIONS, STATEMENTS, TABLES
-from anabranch.store.sqlite.migrate import APPLICATION_ID, migrate
+from anabranch.store.sqlite.migrate import migrate
 from anabranch.store.sqlite.store import SqliteStore
+from anabranch.store_files import APPLICATION_ID
 from anabranch.testing.store_suite.samples import a_batch, a_commit, a_head, refused
 from anabranch.testing.store_suite.streams import a_stream
 

@@ -16,8 +16,8 @@ import pytest
 
 from anabranch.errors import NotFound, StoreError, UnusableStore
 from anabranch.store.sqlite.file import MIGRATIONS
-from anabranch.store.sqlite.migrate import APPLICATION_ID
 from anabranch.store.sqlite.store import SqliteStore
+from anabranch.store_files import APPLICATION_ID
 from anabranch.testing.store_suite.samples import a_batch, a_commit, a_head, refused, sha256
 
 

@@ -40,7 +40,7 @@ class Table:
         own = {"kind": self.kind, "command": self.command, "owner": "r1/l1", **self.place}
         return {"claim": {**own, **more}}
 
-    def use(self, scenario: Callable[[Collections], Awaitable[T]], **limits: int) -> T:
+    def use(self, scenario: Callable[[Collections], Awaitable[T]], **limits: Any) -> T:
         async def guarded() -> T:
             performers: dict[str, Performer] = {"sqlite": Sqlite(), "postgres": Postgres()}
             script = (

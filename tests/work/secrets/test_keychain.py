@@ -134,8 +134,8 @@ def test_what_was_resolved_is_known_to_the_redactor() -> None:
             "/nowhere cannot be read: No such file",
         ),
         (
-            {"name": "a", "kind": "file", "path": "/proc/self/comm", "format": "json"},
-            "/proc/self/comm is not JSON",
+            {"name": "a", "kind": "file", "path": __file__, "format": "json"},
+            f"{__file__} is not JSON",
         ),
         (
             {"name": "a", "kind": "secret_manager", "provider": "gcp"},
@@ -417,7 +417,7 @@ def test_a_keychain_file_without_an_answer_is_neither_here_nor_missing(
     """As a dead mount does it; whoever begins or opens a run goes on after the limit."""
     released = threading.Event()
 
-    def never(*_given: Any, **_named: Any) -> bytes:
+    def never(*_given: Any, **_more: Any) -> bytes:
         released.wait(HANG_SECONDS)
         return b""
 

@@ -69,6 +69,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "playbook path": {"kind": "playbook", "path": "NAME"},
     "sqlite": {"kind": "sqlite", "database": "NAME", "query": "SELECT 1"},
     "sqlite by address": {"kind": "sqlite", "database": "file:NAME?mode=ro", "query": "SELECT 1"},
+    "sqlite with more behind": {
+        "kind": "sqlite",
+        "database": "file:NAME#x",
+        "query": "SELECT 1",
+    },
     "sqlite attached": {
         "kind": "sqlite",
         "database": ":memory:",

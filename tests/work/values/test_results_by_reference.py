@@ -254,8 +254,8 @@ def test_files_of_other_kinds(tmp_path: Path) -> None:
             "/nowhere/at/all does not exist",
         ),
         ({"action": "get", "uri": "/"}, "config", "/ is not a file"),
-        ({"action": "get", "uri": "/dev/zero"}, "config", "/dev/zero is not a file"),
-        ({"action": "put", "data": 1, "uri": "/proc/x/y"}, "not_found", "does not exist"),
+        ({"action": "get", "uri": "/dev/zero"}, "config", "/dev/zero belongs to the system"),
+        ({"action": "put", "data": 1, "uri": "/proc/x/y"}, "config", "belongs to the system"),
         (
             {"action": "get", "uri": f"anabranch:sha256:{'0' * 64}"},
             "not_found",

@@ -16,6 +16,7 @@ from anabranch.dialects.noetl.checks.lookups import Lookups, reads_of, shape_of
 from anabranch.dialects.noetl.concurrency import ConcurrencyReader
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.exports import with_kept_results
+from anabranch.dialects.noetl.file_names import file_names
 from anabranch.dialects.noetl.inputs import Workload
 from anabranch.dialects.noetl.joins import Join, joined, say_reading
 from anabranch.dialects.noetl.loops import LoopReader
@@ -117,6 +118,7 @@ class Playbook:
             asks_credentials=asks,
             reads=reads_of(self._templates.readings, self._templates.python, concurrency.reads),
             children=tuple(self._templates.children),
+            files=file_names(self._root.node),
             labels=labels,
             description=description,
             path=self._path(),

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +24,7 @@ from anabranch.settings import PREFIX, SECRETS, Settings
 from anabranch.store.location import has_file
 from anabranch.store.ports import Store
 from anabranch.store.private_file import exposure
+from anabranch.work.file_policy import folders_of_server, read_roots
 from anabranch.work.kinds.switched_off import SWITCHABLE_KINDS, switched_off
 from anabranch.work.network.addresses import read_policy
 from anabranch.work.network.loopback import is_loopback_url
@@ -84,8 +84,7 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def report(settings: Settings, store: Store, now: int, address: ServerAddress) -> SecurityReport:
     """Every finding, risks first. It looks at files: call it in a thread."""
-    if not address.loopback:
-        settings = for_others(settings)
+    settings = as_served(settings, loopback=address.loopback)
     facts = _Facts(settings=settings, store=store, now=now, address=address)
     found = [finding for check in CHECKS for finding in check(facts)]
     found.sort(key=lambda one: one.level == "ok")
@@ -93,10 +92,13 @@ def report(settings: Settings, store: Store, now: int, address: ServerAddress) -
     return SecurityReport(status="risk" if risky else "ok", place=address.url, findings=found)
 
 
-def for_others(settings: Settings) -> Settings:
-    """The settings of a server that other machines reach: what was left open is narrower there.
-    Its tokens are held by people who have no account on this machine."""
-    if settings.http_addresses:
+def as_served(settings: Settings, *, loopback: bool) -> Settings:
+    """The settings of a server: what was left open is narrower there. Callers name files in what
+    they start, and are not always those who may read what the server can; where other machines
+    reach it, its tokens are held by people who have no account on this one."""
+    if not settings.files_allowed:
+        settings = replace(settings, files_allowed=folders_of_server(settings))
+    if loopback or settings.http_addresses:
         return settings
     return replace(settings, http_addresses=HTTP_ADDRESSES_FOR_OTHERS)
 
@@ -218,22 +220,17 @@ def check_inline(facts: _Facts) -> Iterator[Finding]:
 
 def check_files(facts: _Facts) -> Iterator[Finding]:
     """Which files definitions may name."""
-    off = switched_off(facts.settings.no_inline, SWITCHABLE_KINDS)
-    named = [kind for kind in ("artifact", "gcs") if kind not in off]
-    if named:
+    roots = read_roots(facts.settings.files_allowed)
+    if roots is None:
         yield _risk(
             "files",
-            f"{' and '.join(named)} read every file that the server may read",
-            "a definition can show the key of the store and the files of others",
-            f"no_inline = {' '.join(named)}",
+            "definitions name every file that the server may read",
+            "a definition can show the files of others to whoever reads the run",
+            "files_allowed = the folders that definitions need, or none",
         )
-    if "duckdb" not in off and find_spec("duckdb") is not None:
-        yield _risk(
-            "files",
-            "duckdb reads and writes every file that the server may",
-            "a statement that puts a name together reaches the store itself",
-            "no_inline = duckdb",
-        )
+    else:
+        folders = ", ".join(roots) or "no folder"
+        yield _ok("files", f"definitions name files below {folders} only")
 
 
 def check_calls(facts: _Facts) -> Iterator[Finding]:

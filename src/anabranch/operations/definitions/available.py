@@ -7,6 +7,7 @@ from collections.abc import Collection
 from anabranch.operations.definitions.preflight import Available
 from anabranch.runtime.jobs.pool_queues import PoolQueues
 from anabranch.settings import Settings
+from anabranch.work.file_policy import policy_of
 from anabranch.work.kinds.buckets.places import EXTRA, installed
 from anabranch.work.kinds.switched_off import STANDARD_KINDS, SWITCHABLE_KINDS, switched_off
 
@@ -43,6 +44,7 @@ def available_in(
         chain=bool(settings.chain_url),
         book=book or settings.participants,
         node=_shown_node(settings.chain_url),
+        files=policy_of(settings),
     )
 
 

@@ -20,6 +20,7 @@ from anabranch.kernel.step import deep_merge
 from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem, did_you_mean
 from anabranch.operations.definitions.requirements import Requirement, requirements_of
+from anabranch.work.file_policy import DEFINITIONS, EVERYWHERE, SETTING, FilePolicy
 from anabranch.work.kinds.switched_off import why_off
 from anabranch.work.secrets.keyring import Secrets
 
@@ -43,6 +44,7 @@ class Available(msgspec.Struct, frozen=True):
     chain: bool = True
     book: str = ""  # where the participants are listed
     node: str = ""  # the chain's node, without credentials
+    files: FilePolicy = EVERYWHERE  # that definitions may name
 
 
 class Preflight:
@@ -50,7 +52,7 @@ class Preflight:
 
     def __init__(self, available: Available | None = None) -> None:
         self.available = available or Available()
-        self.secrets = Secrets()
+        self.secrets = Secrets(self.available.files)
         self._known: OrderedDict[str, tuple[Requirement, ...]] = OrderedDict()
 
     # -- definitions -------------------------------------------------------------------------
@@ -74,6 +76,15 @@ class Preflight:
                 said = f"{need.what} needs packages that are not installed here"
                 hint = f"pip install 'anabranch[{need.extra}]'"
                 yield Problem(need.position, "missing-extra", said, hint, "warning")
+
+    def refused_files(self, net: Net) -> Iterator[Problem]:
+        """Files that are named and that the work of this process may not open. Looks at none."""
+        named = [(one.path, one.position) for one in net.files]
+        named += [(c.path, c.position) for c in net.children if c.path.endswith(DEFINITIONS)]
+        for path, position in named:
+            if why := self.available.files.why_not(path):
+                hint = f"put it where {SETTING} allows files, or add its folder there"
+                yield Problem(position, "file-not-allowed", why, hint, "warning")
 
     def missing_rules(self, net: Net) -> Iterator[Problem]:
         return (one for one in self._missing(net) if one.code == "no-rule")

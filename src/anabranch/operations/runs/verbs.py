@@ -88,11 +88,15 @@ class Verbs:
         priority: int | None = None,
         held: tuple[str, ...] = (),
         request: RequestRecord | None = None,
+        opening: files.Opening = files.open_regular,
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable. Its first commit
         writes what the `request` leaves, too: see `EngineLoop.start`. Input that a parent hands on
-        need not have the types of defaults."""
-        prepared = source if isinstance(source, Prepared) else await self._prepared(source, rules)
+        need not have the types of defaults. A file is opened with `opening`."""
+        if isinstance(source, Prepared):
+            prepared = source
+        else:
+            prepared = await self._prepared(source, rules, opening)
         self.preflight.require(prepared.net)
         given = _checked_input(input)
         require_input(prepared.net, given, extra=allow_extra_input, handed_on=handed_on)
@@ -136,14 +140,16 @@ class Verbs:
         async with numbered(engine.store, owner, chosen, labels) as with_number:
             return await engine.start(definition, net, run=chosen, labels=with_number, **given)
 
-    async def _prepared(self, source: Source, rules: Rules | None) -> Prepared:
+    async def _prepared(
+        self, source: Source, rules: Rules | None, opening: files.Opening
+    ) -> Prepared:
         """Files are not read in the event loop, and only regular ones."""
         path, tools = path_in(source), self._tools()
         if path is None and (rules is None or isinstance(rules, Mapping)):
             return prepare(source, tools, rules)
         content = None
         if path is not None:
-            content = await self._files.read(path)
+            content = await self._files.read(path, opening)
             if rules is None and CACHE.knows(content, file=str(path), tools=tools):
                 return prepare(source, tools, content=content)
         return await asyncio.to_thread(prepare, source, tools, rules, content=content)

@@ -2,7 +2,8 @@
 
 What a result may be is for the engine to say: it has to take it. What a machine is willing to do
 (processes, the user of inline code, credentials) is for the machine, in its own environment. Kinds
-of work can be switched off by both; where calls may go, the machine says, or else the engine.
+of work can be switched off by both; where calls may go and which files may be named, the machine
+says, or else the engine.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ OF_THE_ENGINE = (
     "collection_line_bytes",
     "collection_shard_bytes",
 )
-OF_BOTH = ("http_addresses", "no_inline")
+OF_BOTH = ("http_addresses", "files_allowed", "no_inline")
 
 _DEFAULTS = {each.name: each.default for each in fields(Settings)}
 
@@ -45,5 +46,6 @@ def settings_of_work(
     here = config.from_environment(environment)
     told = {name: sent.get(name, _DEFAULTS[name]) for name in OF_THE_ENGINE}
     off = f"{here.no_inline} {sent.get('no_inline', '')}".strip()
-    addresses = here.http_addresses or sent.get("http_addresses", "")
-    return replace(here, **told, no_inline=off, http_addresses=addresses)
+    first = ("http_addresses", "files_allowed")
+    reach = {name: getattr(here, name) or sent.get(name, "") for name in first}
+    return replace(here, **told, **reach, no_inline=off)

@@ -29,7 +29,7 @@ from anabranch.store.sqlite.file import (
     schema_of,
 )
 from anabranch.store.sqlite.held_file import hold, size_of
-from anabranch.store.sqlite.migrate import APPLICATION_ID
+from anabranch.store_files import APPLICATION_ID
 
 PAGES_AT_ONCE = 1024
 SIDE_FILES = ("-wal", "-shm", "-journal")

@@ -22,8 +22,9 @@ from anabranch.store.relational.errors import COPYING, SOURCE, unfinished_copy
 from anabranch.store.sqlite.errors import translate
 from anabranch.store.sqlite.file_lock import FileLock
 from anabranch.store.sqlite.held_file import HeldFile, hold
-from anabranch.store.sqlite.migrate import APPLICATION_ID, migrate, pragma
+from anabranch.store.sqlite.migrate import migrate, pragma
 from anabranch.store.statements import load_migrations, load_statements
+from anabranch.store_files import APPLICATION_ID
 
 BUSY_SECONDS = 10.0
 MIGRATIONS = load_migrations("sqlite")

@@ -10,8 +10,8 @@ import msgspec
 
 from anabranch.store.relational.rows import label_numbers, labels_in
 from anabranch.store.statements import Progress
+from anabranch.store_files import APPLICATION_ID
 
-APPLICATION_ID = 0x414E4142  # "ANAB", in the header of every file of ours
 _STEPS_BETWEEN_CALLS = 1_000_000  # of SQLite's machine: some milliseconds
 
 

@@ -40,6 +40,7 @@ OPTIONS = {
     "participants": "--participants",
     "no_inline": "--no-inline",
     "inline_user": "--inline-user",
+    "files_allowed": "--files-allowed",
 }
 
 Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]

@@ -25,7 +25,7 @@ from aiohttp import web
 from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, InputError, StoreInUse
 from anabranch.operations.access.audit_log import AuditLog
-from anabranch.operations.access.security import for_others
+from anabranch.operations.access.security import as_served
 from anabranch.operations.access.tokens import AccessControl
 from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.parts import Parts
@@ -120,8 +120,7 @@ class Server:
         self.settings = replace(self.settings, serve_advertise=self.advertised_url)
         store = self._store = open_store(self.settings)
         loopback = all(is_loopback(one.getsockname()[0]) for one in self._sockets)
-        settings = self.settings if loopback else for_others(self.settings)
-        self.parts = Parts(store, settings, default_toolbox)
+        self.parts = Parts(store, as_served(self.settings, loopback=loopback), default_toolbox)
         self.parts.engine.be_patient()
         now = self.parts.engine.clock.now
         self.access = AccessControl(store, now)

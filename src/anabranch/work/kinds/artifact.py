@@ -20,8 +20,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
-import os
-import secrets
 import zlib
 from collections.abc import Mapping
 from functools import partial
@@ -36,8 +34,8 @@ from anabranch.dialects.noetl.names import item_of
 from anabranch.dialects.result_policy import SCOPES
 from anabranch.errors import AnabranchError, InputError, NotFound
 from anabranch.kernel.values import Answer, succeeded
-from anabranch.store_files import refuse_store_file
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.file_policy import FilePolicy
 from anabranch.work.kind_options import ArtifactOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.buckets.buckets import Buckets
@@ -73,7 +71,8 @@ class Artifact:
         self._loops = loops
         self._buckets = buckets
         self._payloads = payloads
-        self._limit = (options or ArtifactOptions()).bytes_max
+        chosen = options or ArtifactOptions()
+        self._limit, self._allowed = chosen.bytes_max, chosen.files
 
     async def perform(self, task: Task) -> Answer:
         given = task.inputs
@@ -126,7 +125,7 @@ class Artifact:
             content = await self._buckets.read(place, given, task, self._limit, "artifact_bytes")
             return content, PurePosixPath(place.key)
         path = _path(source)
-        return await files.in_thread(partial(_read, path, self._limit), path), path
+        return await files.in_thread(partial(_read, path, self._limit, self._allowed), path), path
 
     async def _results(self, ref: str, given: Mapping[str, Any]) -> dict[str, Any]:
         loops = self._reader()
@@ -162,7 +161,7 @@ class Artifact:
             await self._buckets.write(place, content, given, task)
             return succeeded({**_receipt(str(place), content, compression), **item})
         path = _path(uri)
-        await files.in_thread(partial(_write, path, content), path, _WRITE_SECONDS)
+        await files.in_thread(partial(self._allowed.write, path, content), path, _WRITE_SECONDS)
         return succeeded({**_receipt(path.absolute().as_uri(), content, compression), **item})
 
     async def _put_payload(
@@ -211,10 +210,10 @@ def _path(uri: str) -> Path:
     return Path(unquote(parts.path))
 
 
-def _read(path: Path, limit: int) -> bytes:
-    if not path.exists():
+def _read(path: Path, limit: int, allowed: FilePolicy) -> bytes:
+    if not allowed.exists(path):
         raise NotFound(f"{path} does not exist")
-    return files.read_limited(path, limit, "artifact_bytes")
+    return files.read_limited(path, limit, "artifact_bytes", opening=allowed.open_regular)
 
 
 def _check(content: bytes, expected: Any, path: PurePath) -> None:
@@ -262,18 +261,6 @@ def _unpacked(content: bytes, path: PurePath, limit: int) -> bytes:
 def _content(data: Any, compression: str) -> bytes:
     content = data.encode("utf-8", "replace") if isinstance(data, str) else encoded(data)
     return gzip.compress(content, 6, mtime=0) if compression == "gzip" else content
-
-
-def _write(path: Path, content: bytes) -> None:
-    refuse_store_file(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _compression(value: Any) -> str:

@@ -25,6 +25,7 @@ from anabranch import files
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.faults import Unavailable, fault
+from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.buckets.places import (
     SCHEMES,
@@ -50,10 +51,14 @@ class ScriptSources:
     """Reads scripts. Without `http` and `buckets` they are files, or inline."""
 
     def __init__(
-        self, http: Performer | None = None, buckets: Callable[[], Buckets] | None = None
+        self,
+        http: Performer | None = None,
+        buckets: Callable[[], Buckets] | None = None,
+        allowed: FilePolicy = EVERYWHERE,
     ) -> None:
         self._http = http
         self._buckets = buckets
+        self._allowed = allowed
 
     async def text(self, value: Any, task: Task) -> str:
         """The text, or an `InputError`; one that is `Unavailable` may be there another time."""
@@ -62,7 +67,7 @@ class ScriptSources:
             return await self._fetched(value, task)
         if kind in _CLOUDS and self._buckets is not None:
             return await self._object(self._buckets(), value, task)
-        return await files.in_thread(partial(script_text, value), "script")
+        return await files.in_thread(partial(script_text, value, self._allowed), "script")
 
     async def with_sql(self, task: Task) -> Mapping[str, Any]:
         """The inputs of a SQL task with what its script says in the place of `commands`.
@@ -126,7 +131,7 @@ def source_of(value: Any) -> str:
     return "http" if isinstance(uri, str) and uri.startswith(_ADDRESSES) else "file"
 
 
-def script_text(value: Any) -> str:
+def script_text(value: Any, allowed: FilePolicy = EVERYWHERE) -> str:
     """The text of a script that is a file or inline; reads, so not in the event loop."""
     script, source = _parts(value)
     kind = source_of(value)
@@ -139,7 +144,7 @@ def script_text(value: Any) -> str:
         words = "use file or inline" if fetched else "use file, http, gcs, s3 or inline"
         raise InputError(f"script.source.type '{kind}' cannot be read here; {words}")
     try:
-        return files.read_text(path, BYTES_MAX)
+        return files.read_text(path, BYTES_MAX, opening=allowed.open_regular)
     except files.FileRefused as error:
         raise InputError(f"script.uri: {error.message}") from None
 

@@ -19,6 +19,7 @@ from anabranch import files
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.commands.isolation import not_ours
 from anabranch.work.port import Task
@@ -29,8 +30,15 @@ from anabranch.work.secrets.redaction import Keyring, Redactor, given_to_work
 
 
 class SecretsPerformer:
-    def __init__(self, redactor: Redactor, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        redactor: Redactor,
+        environment: Mapping[str, str] | None = None,
+        *,
+        allowed: FilePolicy = EVERYWHERE,
+    ) -> None:
         self._redactor = redactor
+        self._allowed = allowed
         self._environment = os.environ if environment is None else environment
 
     async def perform(self, task: Task) -> Answer:
@@ -55,7 +63,7 @@ class SecretsPerformer:
         if provider == "static":
             return inputs.scalar(given.get("value"), "value")
         if provider == "file":
-            return await files.in_thread(partial(_from_file, given), "the secret")
+            return await files.in_thread(partial(_from_file, given, self._allowed), "the secret")
         if provider in (None, "env"):
             found = self._environment.get(not_ours(_name(given)))
             if found is not None or provider == "env":
@@ -103,12 +111,9 @@ def _name(given: Mapping[str, Any]) -> str:
     return name
 
 
-def _from_file(given: Mapping[str, Any]) -> str | None:
+def _from_file(given: Mapping[str, Any], allowed: FilePolicy) -> str | None:
     if given.get("path") is not None:
         path = Path(inputs.text(given["path"], "path"))
     else:
         path = Path(inputs.text(given.get("root", "."), "root")) / _name(given)
-    try:
-        return read_secret_file(path) if path.exists() else None
-    except ValueError:  # a NUL in it
-        raise InputError(f"{str(path)!r:.200} is not a path") from None
+    return read_secret_file(path, allowed) if allowed.exists(path) else None

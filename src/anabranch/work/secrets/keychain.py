@@ -26,6 +26,7 @@ from anabranch import files
 from anabranch.clock import Clock, SystemClock
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel.values import INTERNAL
+from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kind_options import HttpOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.lazy import LazyPerformer
@@ -83,7 +84,9 @@ class Keychain:
         clock: Clock | None = None,
         environment: Mapping[str, str] | None = None,
         sources: Sequence[CredentialSource] = (),  # of credentials by name
+        allowed: FilePolicy = EVERYWHERE,  # which files entries may name
     ) -> None:
+        self._allowed = allowed
         self._sources_by_name = sources
         self._redactor = redactor
         self._own_http = LazyPerformer(partial(_client, options))
@@ -200,8 +203,8 @@ class Keychain:
             raise InputError(f"kind '{kind}' is not known; there are {', '.join(KINDS)}, oauth2")
         file = file_entry(entry, self._environment)
         if file is None:
-            return resolve(entry, self._environment)
-        return await files.in_thread(file.read, file.path)
+            return resolve(entry, self._environment, self._allowed)
+        return await files.in_thread(partial(file.read, self._allowed), file.path)
 
     async def _managed(self, wanted: str, entry: Mapping[str, Any]) -> Any:
         try:
@@ -281,7 +284,7 @@ def _missing(
             if credential_of(rendered) is not None:
                 guessed = True
             elif (file := file_entry(rendered, known)) is None:
-                values[name] = _wrapped(resolve(rendered, known))
+                values[name] = _wrapped(resolve(rendered, known, EVERYWHERE))
             else:
                 guessed, why = True, look(file)
         except Unresolved as asked:  # an entry before this one, or a credential

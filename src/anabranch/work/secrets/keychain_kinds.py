@@ -11,16 +11,19 @@ import msgspec
 
 from anabranch import files
 from anabranch.errors import InputError
+from anabranch.work.file_policy import FilePolicy
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.commands.isolation import not_ours
 from anabranch.work.secrets.credential_entries import COMMON
 
 _FILE_BYTES = 1024 * 1024
 
-_Resolve = Callable[[Mapping[str, Any], Mapping[str, str]], Any]
+_Resolve = Callable[[Mapping[str, Any], Mapping[str, str], FilePolicy], Any]
 
 
-def _from_environment(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
+def _from_environment(
+    entry: Mapping[str, Any], environment: Mapping[str, str], _: FilePolicy
+) -> Any:
     wanted = entry.get("map")
     if wanted is not None:
         names = inputs.mapping(wanted, "map")
@@ -38,7 +41,7 @@ def _variable(name: Any, environment: Mapping[str, str]) -> str:
     return value
 
 
-def _static(entry: Mapping[str, Any], _: Mapping[str, str]) -> Any:
+def _static(entry: Mapping[str, Any], *_: object) -> Any:
     if entry.get("map") is not None:
         return inputs.mapping(entry["map"], "map")
     if entry.get("value") is not None:
@@ -46,24 +49,24 @@ def _static(entry: Mapping[str, Any], _: Mapping[str, str]) -> Any:
     raise InputError("it needs map, or value")
 
 
-def _bearer(entry: Mapping[str, Any], _: Mapping[str, str]) -> Any:
+def _bearer(entry: Mapping[str, Any], *_: object) -> Any:
     return {"type": "bearer", "token": inputs.text(entry.get("token"), "token")}
 
 
-def _file(entry: Mapping[str, Any], _: Mapping[str, str]) -> Any:
+def _file(entry: Mapping[str, Any], _: Mapping[str, str], allowed: FilePolicy) -> Any:
     path = Path(inputs.text(entry.get("path", entry.get("file")), "path"))
     if entry.get("format", "text") == "json":
-        return _json_file(path, entry.get("map"))
+        return _json_file(path, entry.get("map"), allowed)
     wanted = entry.get("map")
     if wanted is None:
-        return read_secret_file(path)
+        return read_secret_file(path, allowed)
     names = inputs.mapping(wanted, "map")
-    return {out: read_secret_file(path / str(name)) for out, name in names.items()}
+    return {out: read_secret_file(path / str(name), allowed) for out, name in names.items()}
 
 
-def _json_file(path: Path, wanted: Any) -> Any:
+def _json_file(path: Path, wanted: Any, allowed: FilePolicy) -> Any:
     try:
-        content = msgspec.json.decode(read_secret_file(path))
+        content = msgspec.json.decode(read_secret_file(path, allowed))
     except (msgspec.DecodeError, RecursionError):
         raise InputError(f"{path} is not JSON") from None
     if not isinstance(content, dict):
@@ -74,21 +77,24 @@ def _json_file(path: Path, wanted: Any) -> Any:
     return {out: content[name] for out, name in names.items()}
 
 
-def read_secret_file(path: Path) -> str:
-    """The text of a file without the line break editors leave at its end."""
-    return files.read_text(path, _FILE_BYTES).removesuffix("\n").removesuffix("\r")
+def read_secret_file(path: Path, allowed: FilePolicy | None = None) -> str:
+    """The text of a file without the line break editors leave at its end. `allowed` where a
+    definition names the file, and not the operator."""
+    opening = files.open_regular if allowed is None else allowed.open_regular
+    text = files.read_text(path, _FILE_BYTES, opening=opening)
+    return text.removesuffix("\n").removesuffix("\r")
 
 
-def _managed(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
+def _managed(entry: Mapping[str, Any], environment: Mapping[str, str], allowed: FilePolicy) -> Any:
     """`secret_manager` and `credential`: their fields, from one of the providers there are."""
     provider = entry.get("provider")
     if provider == "env":
-        return _from_environment(entry, environment)
+        return _from_environment(entry, environment, allowed)
     if provider == "file":
-        return _file({"path": entry.get("root", "."), **entry}, environment)
+        return _file({"path": entry.get("root", "."), **entry}, environment, allowed)
     if provider in (None, "static"):
         fields = {key: value for key, value in entry.items() if key not in COMMON | {"provider"}}
-        return _static(entry, environment) if fields.keys() & {"map", "value"} else fields
+        return _static(entry) if fields.keys() & {"map", "value"} else fields
     raise InputError(f"provider '{provider}' cannot be reached from here; use env or file")
 
 
@@ -108,7 +114,7 @@ class FileEntry(NamedTuple):
 
     entry: Mapping[str, Any]  # with its templates evaluated
     path: object  # for messages
-    read: Callable[[], Any]
+    read: Callable[[FilePolicy], Any]
 
 
 def is_in_file(entry: Mapping[str, Any]) -> bool:

@@ -6,11 +6,13 @@ import asyncio
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from anabranch import files
 from anabranch.errors import AnabranchError
 from anabranch.net.net import Net
+from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kinds.commands.isolation import is_ours
 from anabranch.work.secrets.keychain import Keychain, absent_entries
 from anabranch.work.secrets.keychain_kinds import FileEntry, is_in_file
@@ -37,7 +39,8 @@ class Secrets:
     In between counts what was seen then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allowed: FilePolicy = EVERYWHERE) -> None:
+        self._allowed = allowed
         #: By file entry: why it cannot be had, "" where it can.
         self._seen: OrderedDict[str, str] = OrderedDict()
 
@@ -68,7 +71,7 @@ class Secrets:
         key = _key(file)
         self._seen.pop(key, None)
         try:
-            await files.in_thread(file.read, file.path, LOOK_SECONDS)
+            await files.in_thread(partial(file.read, self._allowed), file.path, LOOK_SECONDS)
             self._seen[key] = ""
         except files.FileTimeout:
             return  # the step that uses it tries again, and says so

@@ -23,7 +23,7 @@ from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import given_to_work
 from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
 from anabranch.work.sql.duckdb_session import DuckDbReply
-from anabranch.work.sql.own_store import refuse_own_store
+from anabranch.work.sql.named_files import DuckDbAccess, duckdb_access, why_refused
 from anabranch.work.sql.rows import ResultTooLarge
 from anabranch.work.sql.task import SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import DUCKDB
@@ -59,9 +59,10 @@ class DuckDb:
             work = read_task(await self._scripts.with_sql(task), DUCKDB)
             path = place(task.inputs)
             read_only = inputs.flag(task.inputs.get("read_only", False), "read_only")
+            channel, access = await self.channel_for(path, work)
             reply = await ask(
-                await self.channel_for(path, work),
-                path=path,
+                channel,
+                **access.fields,
                 read_only=read_only,
                 commands=[
                     (one.statement.verb, one.statement.text, one.params) for one in work.commands
@@ -73,15 +74,15 @@ class DuckDb:
             return misconfigured(error)
         return answer_of(reply, path, work)
 
-    async def channel_for(self, path: str, work: SqlTask) -> Channel:
-        """The way to the process for DuckDB, for work that may be done."""
+    async def channel_for(self, path: str, work: SqlTask) -> tuple[Channel, DuckDbAccess]:
+        """The way to the process for DuckDB, and what the work may reach there."""
         if importlib.util.find_spec("duckdb") is None:
             raise Unavailable(MISSING, fault("config", MISSING))
         if self._threads is None or self._channel is None:
             self._threads = Threads(_THREADS)
             self._channel = Channel(self._options, self._threads)
-        await self._threads.run(partial(refuse_own_store, path, work, None))
-        return self._channel
+        look = partial(duckdb_access, path, work, self._options.files)
+        return self._channel, await self._threads.run(look)
 
     async def close(self) -> None:
         if self._threads is not None and self._channel is not None:
@@ -121,9 +122,12 @@ def answer_of(reply: DuckDbReply, path: str, work: SqlTask) -> Answer:
         limit = f"{work.timeout_seconds:g}"
         return fault("db_timeout", f"the commands took longer than {limit} s", code="TIMEOUT")
     kind, retryable = _KINDS.get(reply.error, ("db_error", False))
+    message = _message(reply.message, _secret(work))
+    if reply.error == "PermissionException":
+        message = why_refused(message)
     return fault(
         kind,
-        f"duckdb {path}: {_message(reply.message, _secret(work))}",
+        f"duckdb {path}: {message}",
         code=f"DUCKDB_{reply.error.removesuffix('Exception').upper()}",
         retryable=retryable,
         details=details,

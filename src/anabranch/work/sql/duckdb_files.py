@@ -11,12 +11,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from anabranch.work.libraries import load
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
-_Key = tuple[str, bool]
+
+
+class Opening(NamedTuple):
+    """A file and how it is opened. What statements may reach besides belongs to the open file."""
+
+    path: str
+    read_only: bool = False
+    folders: tuple[str, ...] | None = None  # None: everything
+    files: tuple[str, ...] = ()
+
+    def connect(self) -> Any:
+        connection = load("duckdb").connect(self.path, read_only=self.read_only)
+        if self.folders is not None:
+            if self.folders:
+                connection.execute(f"SET allowed_directories={_list(self.folders)}")
+            if self.files:
+                connection.execute(f"SET allowed_paths={_list(self.files)}")
+            connection.execute("SET enable_external_access=false")  # from here on for good
+        return connection
+
+
+def _list(texts: tuple[str, ...]) -> str:
+    return "[" + ", ".join("'" + text.replace("'", "''") + "'" for text in texts) + "]"
 
 
 class _File:
@@ -31,13 +53,12 @@ class OpenFiles:
     def __init__(self, in_thread: InThread, keep_seconds: float) -> None:
         self._in_thread = in_thread
         self._keep_seconds = keep_seconds
-        self._files: dict[_Key, _File] = {}
+        self._files: dict[Opening, _File] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def use(self, path: str, read_only: bool, *, tidy: bool) -> AsyncIterator[Any]:
+    async def use(self, key: Opening, *, tidy: bool) -> AsyncIterator[Any]:
         """A connection of its own to the file; `tidy` when the task leaves nothing behind."""
-        key = (path, read_only)
         file = self._files.get(key) or await self._open(key)
         file.users += 1
         if file.timer is not None:
@@ -57,20 +78,19 @@ class OpenFiles:
         while self._closing:
             await asyncio.wait(tuple(self._closing))
 
-    async def _open(self, key: _Key) -> _File:
-        path, read_only = key
-        other = self._files.get((path, not read_only))
-        if other is not None and other.users == 0:  # DuckDB opens a file in one way at a time
-            self._close((path, not read_only))
+    async def _open(self, key: Opening) -> _File:
+        for other, file in tuple(self._files.items()):
+            if other.path == key.path and file.users == 0:
+                self._close(other)  # DuckDB opens a file in one way at a time
         while self._closing:
             await asyncio.wait(tuple(self._closing))
         if key in self._files:  # somebody was faster
             return self._files[key]
-        opening = asyncio.ensure_future(self._in_thread(lambda: _connect(path, read_only)))
+        opening = asyncio.ensure_future(self._in_thread(key.connect))
         file = self._files[key] = _File(opening)
         return file
 
-    def _let_go(self, key: _Key, file: _File) -> None:
+    def _let_go(self, key: Opening, file: _File) -> None:
         if self._files.get(key) is not file:
             return
         failed = not file.opening.done() or file.opening.exception() is not None
@@ -80,7 +100,7 @@ class OpenFiles:
             loop = asyncio.get_running_loop()
             file.timer = loop.call_later(self._keep_seconds, self._close, key)
 
-    def _close(self, key: _Key) -> None:
+    def _close(self, key: Opening) -> None:
         file = self._files.pop(key, None)
         if file is None:
             return
@@ -94,7 +114,3 @@ class OpenFiles:
         with suppress(Exception):  # it could not be opened; whoever wanted it was told
             base = await file.opening
             await self._in_thread(base.close)
-
-
-def _connect(path: str, read_only: bool) -> Any:
-    return load("duckdb").connect(path, read_only=read_only)

@@ -34,7 +34,7 @@ class DuckDbFlows:
     ) -> AsyncIterator[_Reading]:
         read_only = inputs.flag(given.get("read_only", False), "source.read_only")
         path = place(given)
-        begin = {"path": path, "read_only": read_only and path != ":memory:"}
+        begin = {"read_only": read_only and path != ":memory:"}
         async with self._held(path, query) as ask_for:
             found = await ask_for("read", **begin, commands=[("SELECT", query, params)])
             yield _Reading(ask_for, found)
@@ -51,18 +51,19 @@ class DuckDbFlows:
             text = f"{into.head} SELECT {marks}"
         async with self._held(path, text) as ask_for:
             begin = [("DELETE", into.empties, None)] if into.empties else []
-            await ask_for("write", path=path, commands=begin)
+            await ask_for("write", commands=begin)
             yield _Writing(ask_for, text, "columns" if whole else "rows")
 
     @asynccontextmanager
     async def _held(self, path: str, text: str) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
         """A way to ask for one thing after another; the connection is let go at the end."""
         work = SqlTask(commands=tuple(SqlCommand(one, None) for one in split(text, DUCKDB)))
-        channel = await self._duckdb.channel_for(path, work)
+        channel, access = await self._duckdb.channel_for(path, work)
         name = channel.name()
 
         async def ask_for(flow: str, **request: Any) -> Any:
-            reply = await ask(channel, flow=flow, held=name, **request)
+            begins = access.fields if flow in ("read", "write") else {}
+            reply = await ask(channel, flow=flow, held=name, **begins, **request)
             if reply.error or reply.unexpected:
                 raise Unavailable(reply.message, answer_of(reply, path, work))
             return reply.result

@@ -19,7 +19,7 @@ import msgspec
 from anabranch.work.kind_options import SqlOptions
 from anabranch.work.libraries import load
 from anabranch.work.sql.blocking import Blocking, Halt
-from anabranch.work.sql.duckdb_files import OpenFiles
+from anabranch.work.sql.duckdb_files import OpenFiles, Opening
 from anabranch.work.sql.flows import as_json, portable_rows
 from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge
 
@@ -41,6 +41,8 @@ class DuckDbRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     path: str = ""
+    folders: tuple[str, ...] | None = None  # that its statements may reach; None: everything
+    files: tuple[str, ...] = ()  # and files besides
     read_only: bool = False
     commands: tuple[DuckDbCommand, ...] = ()
     autocommit: bool = False
@@ -50,6 +52,10 @@ class DuckDbRequest(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     rows: str = ""  # base64 of MessagePack
     by: str = "rows"
+
+
+def opening_of(request: DuckDbRequest) -> Opening:
+    return Opening(request.path, request.read_only, request.folders, request.files)
 
 
 class DuckDbReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -86,7 +92,7 @@ class DuckDbSessions:
         if request.path == ":memory:":  # there every task has a database of its own
             return await self._blocking.run(partial(session, None), limit)
         tidy = all(command.verb in _TIDY for command in request.commands)
-        async with self._files.use(request.path, request.read_only, tidy=tidy) as connection:
+        async with self._files.use(opening_of(request), tidy=tidy) as connection:
             return await self._blocking.run(partial(session, connection), limit)
 
     async def close(self) -> None:
@@ -101,7 +107,7 @@ def _session(
     duckdb = load("duckdb")
     collector = Collector(options)
     if connection is None:
-        connection = duckdb.connect(request.path)
+        connection = opening_of(request).connect()
     try:
         _run(connection, request, collector, halt)
         return DuckDbReply(result=collector.result())
@@ -176,10 +182,9 @@ class _HeldConnections:
     async def _begin(self, request: DuckDbRequest) -> None:
         stack = AsyncExitStack()
         if request.path == ":memory:":
-            connect = partial(load("duckdb").connect, request.path)
-            connection = await self._blocking.run_to_the_end(connect)
+            connection = await self._blocking.run_to_the_end(opening_of(request).connect)
         else:
-            use = self._files.use(request.path, request.read_only, tidy=True)
+            use = self._files.use(opening_of(request), tidy=True)
             connection = await stack.enter_async_context(use)
         self._open[request.held] = (connection, stack)
 

@@ -12,11 +12,14 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
+from anabranch import files
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.file_policy import FilePolicy
 from anabranch.work.kind_options import SqlOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
@@ -39,6 +42,11 @@ _FIELDS = {
     "db_name": "dbname",
     "hostname": "host",
 }
+#: Parts of an address that libpq opens files for.
+_FILES = frozenset(
+    {"passfile", "servicefile", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir"}
+    | {"sslkeylogfile"}
+)
 _NAMES = ("dsn", "connection", "connection_string", *_FIELDS)
 _NUMBERED = re.compile(r"\$[1-9]")
 _KINDS = {  # by code, then by its class
@@ -74,7 +82,7 @@ class Postgres:
         try:
             work = read_task(await self._scripts.with_sql(task), POSTGRES)
             psycopg = await load_aside("psycopg")
-            address = conninfo(psycopg, task.inputs, self.options.connect_seconds)
+            address = await address_of(psycopg, task.inputs, self.options)
         except ImportError:
             return fault("config", MISSING)
         except InputError as error:
@@ -120,6 +128,22 @@ class Postgres:
                 closing.add_done_callback(self._closing.discard)
         self._pools.move_to_end(address)
         return pool
+
+
+async def address_of(psycopg: Any, given: Mapping[str, Any], options: SqlOptions) -> str:
+    """The address of a task; the files that libpq opens for it are those that may be named."""
+    address = conninfo(psycopg, given, options.connect_seconds)
+    if not any(name in address for name in _FILES):
+        return address
+    return await files.in_thread(partial(_with_files, psycopg, address, options.files), "the file")
+
+
+def _with_files(psycopg: Any, address: str, allowed: FilePolicy) -> str:
+    parts = psycopg.conninfo.conninfo_to_dict(address)
+    for name in _FILES & parts.keys():
+        if not (name == "sslrootcert" and parts[name] == "system"):
+            parts[name] = allowed.resolve(str(parts[name]))
+    return str(psycopg.conninfo.make_conninfo("", **parts))
 
 
 def conninfo(psycopg: Any, given: Mapping[str, Any], connect_seconds: float) -> str:

@@ -14,7 +14,7 @@ from anabranch.work.sql.postgres import (
     Postgres,
     PostgresAddress,
     adapted,
-    conninfo,
+    address_of,
     fault_for,
 )
 from anabranch.work.sql.task import Params
@@ -50,7 +50,7 @@ class PostgresFlows:
             psycopg = await load_aside("psycopg")
         except ImportError:
             raise Unavailable(MISSING, fault("config", MISSING)) from None
-        address = conninfo(psycopg, given, self._postgres.options.connect_seconds)
+        address = await address_of(psycopg, given, self._postgres.options)
         try:
             async with self._postgres.pool(psycopg, address).connection() as connection:
                 await connection.set_autocommit(False)

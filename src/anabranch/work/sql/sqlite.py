@@ -21,7 +21,7 @@ from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.port import Task
 from anabranch.work.sql.blocking import Blocking, Halt
-from anabranch.work.sql.own_store import AttachGuard, refuse_own_store
+from anabranch.work.sql.named_files import AttachGuard, resolve_sqlite
 from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge
 from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import SQLITE
@@ -89,10 +89,9 @@ def place(given: Any) -> str:
 
 
 def _session(path: str, work: SqlTask, options: SqlOptions, halt: Halt) -> Answer:
-    refuse_own_store(path, work)
     collector = Collector(options)
     try:
-        connection = connect(path, halt)
+        connection = connect(resolve_sqlite(path, options.files), halt)
     except sqlite3.Error as error:
         return fault_for(error, path, None)
     try:
@@ -126,10 +125,11 @@ class SqliteSession:
         self._connection = connection
         self._halt = halt
         self._busy_seconds = options.busy_seconds
-        self._guard = AttachGuard(connection)
+        self._guard = AttachGuard(connection, options.files)
 
     def run(self, work: SqlTask, collector: Collector) -> None:
         self._halt.watch(self._connection.interrupt)
+        self.refuse_stores()
         if not work.autocommit:
             self.patiently("BEGIN" if work.reads else "BEGIN IMMEDIATE")
         for command in work.commands:
@@ -143,6 +143,11 @@ class SqliteSession:
         """From now on this one stops it."""
         self._halt = halt
         halt.watch(self._connection.interrupt)
+
+    def refuse_stores(self) -> None:
+        """Raises where the file is a store, whoever has it open."""
+        self.patiently("PRAGMA application_id")  # waits for who writes to it
+        self._guard.refuse_stores()
 
     def guarded(self, text: str, params: Any = None) -> sqlite3.Cursor:
         """Executes a statement of the author's."""

@@ -13,9 +13,9 @@ from anabranch.work.faults import Unavailable
 from anabranch.work.kind_options import SqlOptions
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.flows import Insertion, Row, as_json, portable_rows
-from anabranch.work.sql.own_store import refuse_own_store
+from anabranch.work.sql.named_files import resolve_sqlite
 from anabranch.work.sql.sqlite import Sqlite, SqliteSession, connect, fault_for, place
-from anabranch.work.sql.task import Params, SqlTask
+from anabranch.work.sql.task import Params
 
 T = TypeVar("T")
 
@@ -82,9 +82,9 @@ class _Side:
 
     def _with(self, halt: Halt) -> SqliteSession:
         if self._connection is None or self._session is None:
-            refuse_own_store(self._path, SqlTask(commands=()))
-            self._connection = connect(self._path, halt)
+            self._connection = connect(resolve_sqlite(self._path, self._options.files), halt)
             self._session = SqliteSession(self._connection, halt, self._options)
+            self._session.refuse_stores()
         self._session.under(halt)
         return self._session
 

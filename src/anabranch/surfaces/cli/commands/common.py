@@ -192,6 +192,11 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "KINDS",
         "help": "do no work of these kinds, such as shell,python (setting no_inline)",
     },
+    "--files-allowed": {
+        "metavar": "DIRS",
+        "help": "the folders whose files definitions may name: DIR:DIR, any, or none (setting "
+        "files_allowed; of a server the folders of its store and its catalog)",
+    },
     "--inline-user": {
         "metavar": "NAME",
         "help": "the user of this machine that shell and Python work runs as (setting inline_user)",
@@ -221,7 +226,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 #: Where work finds what it needs, and how shell and Python work is kept apart.
 SURROUNDINGS = (
     *("--tools", "--pool", "--catalog", "--participants"),
-    *("--no-inline", "--inline-user"),
+    *("--no-inline", "--inline-user", "--files-allowed"),
 )
 
 

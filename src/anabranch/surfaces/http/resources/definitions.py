@@ -173,6 +173,7 @@ async def check_one(request: web.Request) -> web.StreamResponse:
     named = looked_up(compiled.problems, net, parts.credential_sources)
     if net is not None:
         named += parts.preflight.missing_extras(net)
+        named += parts.preflight.refused_files(net)
         named += unheeded_rates(net, parts.rates.limits, parts.engine.pools.outside)
     if net is not None and net.children:
         named += await in_thread(_of_children, net, parts.catalog)

@@ -67,6 +67,7 @@ def examined(ui: Ui, text: str, rules: Mapping[str, Any] | None, form: Any = Non
     problems += _without_rules(ui, net, problems)
     problems += ui.parts.preflight.not_done_here(net)
     problems += ui.parts.preflight.missing_extras(net)
+    problems += ui.parts.preflight.refused_files(net)
     problems += ui.parts.participants.needs_of(net)
     return DraftView(
         text, net.dialect, net.name, net.description, net.fingerprint, net,

@@ -9,7 +9,6 @@ whoever does it twice leaves the same behind.
 from __future__ import annotations
 
 import mimetypes
-import os
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -20,6 +19,7 @@ from anabranch import files
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import Unavailable, fault, misconfigured
+from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.buckets.buckets import Buckets
 from anabranch.work.kinds.buckets.places import ObjectAddress, read_place
@@ -33,9 +33,10 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 class Gcs:
     """Performs uploads."""
 
-    def __init__(self, buckets: Buckets, bytes_max: int) -> None:
+    def __init__(self, buckets: Buckets, bytes_max: int, allowed: FilePolicy = EVERYWHERE) -> None:
         self._buckets = buckets
         self._bytes_max = bytes_max
+        self._allowed = allowed
 
     async def perform(self, task: Task) -> Answer:
         given = task.inputs
@@ -64,7 +65,7 @@ class Gcs:
         source = given.get("source")
         if source is not None:
             path = inputs.text(source, "source").removeprefix("file://")
-            return await files.in_thread(partial(_read, path, self._bytes_max), path)
+            return await files.in_thread(partial(_read, path, self._bytes_max, self._allowed), path)
         data = given["data"]
         content = data.encode("utf-8", "replace") if isinstance(data, str) else encoded(data)
         if len(content) > self._bytes_max:
@@ -73,11 +74,11 @@ class Gcs:
         return content
 
 
-def _read(path: str, limit: int) -> bytes:
-    if not os.path.exists(path):
+def _read(path: str, limit: int, allowed: FilePolicy) -> bytes:
+    if not allowed.exists(path):
         message = f"source: {path} does not exist"
         raise Unavailable(message, fault("not_found", message))
-    return files.read_limited(path, limit, "artifact_bytes")
+    return files.read_limited(path, limit, "artifact_bytes", opening=allowed.open_regular)
 
 
 def _destination(given: Mapping[str, Any]) -> ObjectAddress:

@@ -25,8 +25,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from anabranch import files
 from anabranch.errors import InputError
+from anabranch.work.file_policy import FilePolicy
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.threads import Threads
 from anabranch.work.loops.collections.port import (
@@ -79,14 +79,14 @@ class Records(WalkedInThreads):
     # -- in a thread -------------------------------------------------------------------------
 
     def _described(self, path: str, _value: Mapping[str, Any]) -> Descriptor:
-        with opened(path) as file:
+        with open_file(path, self._limits.files) as file:
             start = len(_BOM) if file.read(len(_BOM)) == _BOM else 0
             return {KIND: self.kind, "path": path, "start": start, **identity(file)}
 
     def _cut(self, descriptor: Descriptor, cursor: Cursor | None, count: int, shards: int) -> Cuts:
         begin, index = _position(descriptor, cursor)
         made: list[ShardRange] = []
-        with checked(descriptor) as file:
+        with checked(descriptor, self._limits.files) as file:
             records = self._records(file, begin, descriptor["path"])
             while len(made) < shards:
                 ends = [end for _, end, _ in islice(records, count)]
@@ -102,7 +102,7 @@ class Records(WalkedInThreads):
         begin, _ = _position(descriptor, shard.cursor)
         path, size = descriptor["path"], 0
         found: list[tuple[str, Any]] = []
-        with checked(descriptor) as file:
+        with checked(descriptor, self._limits.files) as file:
             for at, _, record in self._records(file, begin, path):
                 size += len(record)
                 if size > self._limits.shard_bytes:
@@ -166,7 +166,7 @@ class Csv(Records):
 
     def _header(self, descriptor: Descriptor) -> tuple[int, list[str]]:
         path = descriptor["path"]
-        with opened(path) as file:
+        with open_file(path, self._limits.files) as file:
             for _, end, record in self._records(file, descriptor["start"], path):
                 names = [name.strip() for name in _fields(record, descriptor, f"{path}: header")]
                 if len(set(names)) < len(names) or not all(names):
@@ -219,9 +219,9 @@ def path_of(value: Any, what: str) -> str:
     return os.path.abspath(text)
 
 
-def opened(path: str) -> BinaryIO:
+def open_file(path: str, allowed: FilePolicy) -> BinaryIO:
     try:
-        return open(files.open_regular(path), "rb", buffering=_BUFFER)
+        return open(allowed.open_regular(path), "rb", buffering=_BUFFER)
     except OSError as error:
         raise CollectionError(f"{path} cannot be read: {error.strerror or error}") from None
 
@@ -234,10 +234,10 @@ def identity(file: BinaryIO) -> dict[str, Any]:
     return {"bytes": about.st_size, "mtime_ns": about.st_mtime_ns, "head": head}
 
 
-def checked(descriptor: Descriptor) -> BinaryIO:
+def checked(descriptor: Descriptor, allowed: FilePolicy) -> BinaryIO:
     """The file, if it is still the one that was described."""
     path = descriptor["path"]
-    file = opened(path)
+    file = open_file(path, allowed)
     try:
         now = identity(file)
         for name, how in (("bytes", "its size"), ("mtime_ns", "its time"), ("head", "its content")):

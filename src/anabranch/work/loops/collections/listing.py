@@ -9,12 +9,12 @@ for them; links to folders are not followed.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -44,15 +44,16 @@ Parts = tuple[str, ...]
 class Listings(WalkedInThreads):
     options = frozenset({"pattern", "recursive"})
 
-    def __init__(self, threads: Threads, _limits: CollectionLimits) -> None:
+    def __init__(self, threads: Threads, limits: CollectionLimits) -> None:
         super().__init__(threads)
+        self._allowed = limits.files
         self._folders: OrderedDict[tuple[str, int], list[tuple[str, bool]]] = OrderedDict()
 
     async def describe(self, value: Any) -> Descriptor:
         path = path_of(value["listing"], "listing")
         pattern = inputs.text(value.get("pattern", "*"), "pattern")
         recursive = inputs.flag(value.get("recursive", "/" in pattern), "recursive")
-        if not await self._threads.run(partial(os.path.isdir, path)):
+        if not await self._threads.run(lambda: os.path.isdir(self._allowed.resolve(path))):
             raise InputError(f"{path} is not a folder")
         return {KIND: "listing", "path": path, "pattern": pattern, "recursive": recursive}
 
@@ -77,7 +78,7 @@ class Listings(WalkedInThreads):
         found = list(islice(self._names(descriptor, cursor["after"]), shard.count))
         if len(found) < shard.count or found[-1] != cursor["last"]:
             raise changed(folder, f"not the same files between item {shard.first:,} and the next")
-        return [(name, _item(folder, name)) for name in found]
+        return [(name, self._item(folder, name)) for name in found]
 
     def _names(self, descriptor: Descriptor, after: str) -> Iterator[str]:
         """The paths of matching files below the folder that come after a given one."""
@@ -109,18 +110,29 @@ class Listings(WalkedInThreads):
     def _entries(self, folder: str) -> list[tuple[str, bool]]:
         """Names and whether they are folders, sorted; kept, because a large folder is cut often."""
         try:
-            now, changed_at = time.time_ns(), os.stat(folder).st_mtime_ns
-            key = (folder, changed_at)
-            known = self._folders.get(key)
-            if known is None:
-                with os.scandir(folder) as entries:
-                    known = sorted((e.name, e.is_dir(follow_symlinks=False)) for e in entries)
-                if changed_at < now - _SETTLED_NS:
-                    self._keep(key, known)
+            with self._allowed.open_folder(folder) as descriptor:
+                now, changed_at = time.time_ns(), os.fstat(descriptor).st_mtime_ns
+                key = (folder, changed_at)
+                known = self._folders.get(key)
+                if known is None:
+                    with os.scandir(descriptor) as entries:
+                        known = sorted((e.name, e.is_dir(follow_symlinks=False)) for e in entries)
+            if changed_at < now - _SETTLED_NS:
+                self._keep(key, known)
         except OSError as error:
             reason = error.strerror or error
             raise CollectionError(f"{folder} cannot be listed: {reason}", retryable=True) from None
         return known
+
+    def _item(self, folder: str, name: str) -> dict[str, Any]:
+        path = os.path.join(folder, name)
+        try:
+            about = os.lstat(path)
+            if stat.S_ISLNK(about.st_mode):  # of what it leads to, where that may be named
+                about = os.stat(self._allowed.resolve(path))
+        except OSError as error:
+            raise changed(folder, f"{name} cannot be read any more ({error.strerror})") from None
+        return {"path": path, "name": os.path.basename(name), "size": about.st_size}
 
     def _keep(self, key: tuple[str, int], entries: list[tuple[str, bool]]) -> None:
         self._folders[key] = entries
@@ -149,11 +161,3 @@ def _hidden(name: str) -> bool:
 
 def _parts(name: str) -> Parts:
     return tuple(name.split("/")) if name else ()
-
-
-def _item(folder: str, name: str) -> dict[str, Any]:
-    path = os.path.join(folder, name)
-    try:
-        return {"path": path, "name": os.path.basename(name), "size": os.stat(path).st_size}
-    except OSError as error:
-        raise changed(folder, f"{name} cannot be read any more ({error.strerror})") from None

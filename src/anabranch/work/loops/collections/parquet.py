@@ -13,9 +13,10 @@ from itertools import accumulate
 from typing import Any
 
 from anabranch.errors import InputError
+from anabranch.work.file_policy import FilePolicy
 from anabranch.work.kinds.threads import Threads
 from anabranch.work.libraries import load
-from anabranch.work.loops.collections.files import checked, identity, opened, path_of
+from anabranch.work.loops.collections.files import checked, identity, open_file, path_of
 from anabranch.work.loops.collections.port import (
     KIND,
     CollectionError,
@@ -34,8 +35,9 @@ _CACHED = 2  # row groups
 class Parquet(Indexed):
     options = frozenset({"columns"})
 
-    def __init__(self, threads: Threads, _limits: CollectionLimits) -> None:
+    def __init__(self, threads: Threads, limits: CollectionLimits) -> None:
         self._threads = threads
+        self._allowed = limits.files
         self._groups: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
     async def describe(self, value: Any) -> Descriptor:
@@ -43,13 +45,13 @@ class Parquet(Indexed):
         columns = value.get("columns")
         if columns is not None and not isinstance(columns, list):
             raise InputError("columns must be a list of names")
-        return await self._threads.run(partial(_described, path, columns))
+        return await self._threads.run(partial(_described, path, columns, self._allowed))
 
     async def _read(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
         return await self._threads.run(partial(self._items, descriptor, shard))
 
     def _items(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
-        with checked(descriptor) as raw:
+        with checked(descriptor, self._allowed) as raw:
             file = _parquet().ParquetFile(raw)
             counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
             ends = list(accumulate(counts))
@@ -81,9 +83,9 @@ class Parquet(Indexed):
         return group
 
 
-def _described(path: str, columns: list[str] | None) -> Descriptor:
+def _described(path: str, columns: list[str] | None, allowed: FilePolicy) -> Descriptor:
     parquet = _parquet()
-    with opened(path) as raw:
+    with open_file(path, allowed) as raw:
         try:
             file = parquet.ParquetFile(raw)
         except Exception as error:

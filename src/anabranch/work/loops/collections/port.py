@@ -21,6 +21,7 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.work.faults import out_of_files
+from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kinds.threads import Threads
 
 #: The key that makes a mapping a descriptor; nobody's data has it.
@@ -94,6 +95,7 @@ class CollectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     chunk_bytes: int = 256 * 1024  # of one of them, roughly
     line_bytes: int = 16 * 1024 * 1024  # of one line or record of a file
     shard_bytes: int = 64 * 1024 * 1024  # of the items of one shard, as they stand in a file
+    files: FilePolicy = EVERYWHERE  # that loops may go over
 
 
 class CollectionSource(Protocol):

@@ -36,6 +36,7 @@ LOCAL = (
     ("cluster_pools", "the server gives jobs to clusters: start that with --pool"),
     ("participants", "participants are asked by the server: start that with --participants"),
     ("no_inline", "the server decides what it does: start that with --no-inline"),
+    ("files_allowed", "the server decides which files it reads: start that with --files-allowed"),
     ("inline_user", "the server decides who its work runs as: start that with --inline-user"),
 )
 

@@ -47,6 +47,7 @@ class LocalDefinitionBackend(LocalTopic):
             return [*found]
         preflight = self._store.preflight()
         here = [*preflight.not_done_here(compiled.net), *preflight.missing_extras(compiled.net)]
+        here += preflight.refused_files(compiled.net)
         return [*found, *here, *self._unheeded_rates(compiled.net)]
 
     def _unheeded_rates(self, net: Net) -> list[Problem]:

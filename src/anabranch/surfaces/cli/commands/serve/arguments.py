@@ -69,7 +69,7 @@ def add_worker(verbs: c.Verbs) -> None:
     parser.add_argument(
         "--concurrency", type=c.positive, default=1, metavar="N", help="jobs at once (1)"
     )
-    c.options(parser, "--tools", "--no-inline", "--inline-user")
+    c.options(parser, "--tools", "--no-inline", "--inline-user", "--files-allowed")
     parser.add_argument("--once", action="store_true", help="end when nothing waits any more")
     parser.add_argument("--name", metavar="NAME", help="as which it is known (host and process)")
     parser.add_argument(
