@@ -65,7 +65,6 @@ from anabranch.work.kinds.commands.isolation import is_ours
 log = logging.getLogger("anabranch.pools")
 
 ENTRY = "anabranch.pools.worker_entry"
-FRAME_BYTES = 64 * 1024  # of jobs that are given to Ray together: it copies larger arguments twice
 CONNECT_SECONDS = 120.0
 INSTALL_SECONDS = 600.0  # with an environment of the work, which may have to be installed
 SILENCE_SECONDS = 180.0  # of a driver, which says something every few seconds
@@ -83,6 +82,7 @@ class DriverBackend:
     engine: str
     #: What runs as the driver, and variables of its environment.
     module: str
+    frame_bytes: int  # of small jobs that travel in one frame
     environment: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
@@ -121,6 +121,15 @@ class DriverBackend:
         return self._capacity
 
     async def submit(self, ticket: str, blob: bytes) -> None:
+        self._add(ticket, blob)
+        try:
+            await self._sent()
+        except OSError as error:
+            if self._out.pop(ticket, None) is not None:  # else it was told as lost
+                raise BackendAway(self._worded(str(error))) from None
+
+    def _add(self, ticket: str, blob: bytes) -> None:
+        """To the jobs of this turn of the loop, which leave together."""
         driver = self._require_driver()
         if ticket in self._out:
             raise ValueError(f"the ticket {ticket!r} is out already")
@@ -129,17 +138,12 @@ class DriverBackend:
             self._unsent = []
             self._sending = asyncio.ensure_future(self._send(driver, self._unsent))
         self._unsent.append((ticket, blob))
-        try:
-            await self._sent()
-        except OSError as error:
-            if self._out.pop(ticket, None) is not None:  # else it was told as lost
-                raise BackendAway(self._worded(str(error))) from None
 
     async def _send(self, driver: _DriverProcess, jobs: list[tuple[str, bytes]]) -> None:
         """One frame for all small jobs of a turn of the loop."""
         if self._unsent is jobs:
             self._unsent = None
-        await driver.send(*map(Submit, _frames(jobs)))
+        await driver.send(*map(Submit, _frames(jobs, self.frame_bytes)))
 
     async def _sent(self) -> None:
         """Returns when the jobs of this turn are on their way. Raises `OSError`."""
@@ -320,11 +324,11 @@ class DriverBackend:
         self._looks.clear()
 
 
-def _frames(unsent: Sequence[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
+def _frames(unsent: Sequence[tuple[str, bytes]], most: int) -> Iterator[list[tuple[str, bytes]]]:
     """Small jobs together, large ones for themselves."""
     jobs, size = list[tuple[str, bytes]](), 0
     for ticket, blob in unsent:
-        if jobs and size + len(blob) > FRAME_BYTES:
+        if jobs and size + len(blob) > most:
             yield jobs
             jobs, size = [], 0
         jobs.append((ticket, blob))
