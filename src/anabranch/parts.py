@@ -155,11 +155,14 @@ class Parts:
             self._settings,
             loops=self._loop_results,
             start_child=self._start_child,
-            find_credential=partial(find_in, self.credential_sources),
         )
-        read = self._composed.read_items
         return WorkerApi(
-            self.engine, supplies, keyring=self._keyring, rates=self.rates, read_items=read
+            self.engine,
+            supplies,
+            keyring=self._keyring,
+            rates=self.rates,
+            read_items=self._composed.read_items,
+            find_credential=partial(find_in, self.credential_sources),
         )
 
     def _add_credentials(self, settings: Settings) -> Keychain:

@@ -20,16 +20,18 @@ from typing import Any
 
 import pytest
 
+import anabranch
 from anabranch.pools.address import read_pool
-from anabranch.pools.dask.backend import DaskBackend
+from anabranch.pools.dask.process import DaskProcess
 from free_ports import free_ports
 from hangs import HANG_SECONDS
 
 TESTS = Path(__file__).parent.parent
+SOURCE = Path(anabranch.__file__).parent.parent
 ENTRY = "pools.deeds"
 
 _ENVIRONMENT = {
-    "PYTHONPATH": str(TESTS),
+    "PYTHONPATH": os.pathsep.join([str(TESTS), str(SOURCE)]),
     "FAR_TOKEN": "correct-horse-battery-staple",  # a secret of the cluster, which no engine has
     # What Dask does beside its work is little here: many clusters share a small machine.
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
@@ -70,9 +72,9 @@ class DaskCluster:
     def size(self) -> tuple[int, int]:
         return len(self.names), len(self.names)
 
-    def backend(self, options: str = "", *, entry: str = ENTRY) -> DaskBackend:
+    def backend(self, options: str = "", *, entry: str = ENTRY) -> DaskProcess:
         """Not open yet. `options` stand behind a question mark."""
-        return DaskBackend(read_pool("pool", f"{self.url}{options}"), entry=entry)
+        return DaskProcess(read_pool("pool", f"{self.url}{options}"), entry=entry)
 
     # -- its processes -----------------------------------------------------------------------
 

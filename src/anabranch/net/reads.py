@@ -6,6 +6,7 @@ is taken to read everything. Arguments and payload are not in here: they come wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -23,6 +24,7 @@ RESULT_NAMES = frozenset({"steps", "results"})
 #: Under these it shows which run this is; the number of a run is that of its redrives, too.
 RUN_NAMES = frozenset({"run", "run_id", "job"})
 KEYCHAIN = "keychain"
+_QUOTED = re.compile(r"'[^'\\]*'|\"[^\"\\]*\"")
 
 
 class Reads(msgspec.Struct, frozen=True):
@@ -85,7 +87,7 @@ def _access(step: Step) -> StepAccess:
 def _reads(parts: Any) -> Reads:
     ctx, results = set[str](), set[str]()
     all_ctx = all_results = names_run = False
-    for expression in _expressions(parts):
+    for expression in expressions_in(parts):
         paths: Iterable[tuple[str, ...]] | None = getattr(expression, "reads", None)
         if paths is None:
             return EVERYTHING
@@ -109,7 +111,7 @@ def keychain_names(parts: Any) -> tuple[frozenset[str], bool]:
     """The names that these parts of a net look up in the keychain, and whether there may be more:
     names that are worked out."""
     names, more = set[str](), False
-    for expression in _expressions(parts):
+    for expression in expressions_in(parts):
         paths: Iterable[tuple[str, ...]] | None = getattr(expression, "reads", None)
         for root, *rest in paths or ():
             if root == KEYCHAIN:
@@ -124,13 +126,31 @@ def reads_keychain(parts: Any) -> bool:
     return more or bool(names)
 
 
-def _expressions(value: Any) -> Iterator[Any]:
+def expressions_in(value: Any) -> Iterator[Any]:
     """The expressions in a part of a net. What a dialect keeps to itself is given only inputs."""
     if hasattr(value, "evaluate"):
         yield value
     else:
         for part in _parts(value):
-            yield from _expressions(part)
+            yield from expressions_in(part)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """The texts that somebody has written as values: in data, or in quotes in a template. Names of
+    steps and keys are none."""
+    if isinstance(value, str):
+        yield value
+    elif hasattr(value, "evaluate"):
+        whole = [getattr(value, part, None) for part in ("value", "structure", "inner")]
+        if any(part is not None for part in whole):
+            yield from texts_in(whole)
+        else:
+            yield from (text[1:-1] for text in _QUOTED.findall(getattr(value, "text", "")))
+    elif isinstance(value, Mapping):
+        yield from texts_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from texts_in(part)
 
 
 def _parts(value: Any) -> Iterable[Any]:

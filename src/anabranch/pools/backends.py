@@ -11,7 +11,7 @@ from anabranch.pools.backend import PoolBackend
 
 #: Engine → (the package that it needs, our module, its class).
 _ENGINES = {
-    "dask": ("distributed", "anabranch.pools.dask.backend", "DaskBackend"),
+    "dask": ("distributed", "anabranch.pools.dask.process", "DaskProcess"),
     "ray": ("ray", "anabranch.pools.ray.backend", "RayBackend"),
 }
 

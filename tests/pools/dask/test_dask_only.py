@@ -21,12 +21,13 @@ from anabranch.pools.address import read_pool
 from anabranch.pools.backend import BackendAway, BackendUnfit, CameBack, Finished, Lost, WentAway
 from anabranch.pools.dask import connection
 from anabranch.pools.dask.backend import DaskBackend
+from anabranch.pools.dask.process import DaskProcess
 from anabranch.pools.dask.scheduler import MESSAGES_KEPT
 from anabranch.pools.dask.worker import SMALL_BYTES, Answer, Opaque
 from hangs import HANG_SECONDS, PATIENCE
 from in_loop import in_loop
 from pools.backend_suite import MANY, WINDOW, OpenPool, lines, open_pool, opened
-from pools.clusters import TESTS, DaskCluster, dask_cluster, without_us
+from pools.clusters import ENTRY, SOURCE, TESTS, DaskCluster, dask_cluster, without_us
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +42,17 @@ async def client_of(cluster: DaskCluster) -> AsyncIterator[Any]:
     make: Any = Client
     async with make(cluster.address, asynchronous=True, set_as_default=False) as client:
         yield client
+
+
+@asynccontextmanager
+async def opened_here(cluster: DaskCluster) -> AsyncIterator[OpenPool]:
+    """With Dask's client in this process, to look into it."""
+    await asyncio.to_thread(cluster.heal)
+    pool = await open_pool(DaskBackend(read_pool("pool", cluster.url), entry=ENTRY))
+    try:
+        yield pool
+    finally:
+        await pool.close()
 
 
 async def eventually(pool: OpenPool, slots: int, workers: int) -> None:
@@ -115,7 +127,7 @@ async def test_a_small_answer_comes_with_the_news_and_a_large_one_is_fetched(
     dask: DaskCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched = []
-    async with opened(dask) as pool:
+    async with opened_here(dask) as pool:
         link = pool.backend._link  # type: ignore[attr-defined]
         fetch = link._client._gather_remote
 
@@ -138,7 +150,7 @@ async def test_answers_are_fetched_where_the_scheduler_passes_none_on(
 ) -> None:
     passes_none: Any = lambda dask_scheduler: {"page": "/status", "passes": False}  # noqa: ARG005,E731
     monkeypatch.setattr(connection, "introduce_scheduler", passes_none)
-    async with opened(dask) as pool:
+    async with opened_here(dask) as pool:
         await pool.submit("echo", "shard-1", b"as it was")
         end = await pool.end("shard-1")
         assert isinstance(end, Finished)
@@ -148,14 +160,14 @@ async def test_answers_are_fetched_where_the_scheduler_passes_none_on(
 def test_what_travels_is_not_printed() -> None:
     assert SECRET not in repr(Opaque(SECRET.encode()))
     assert SECRET not in f"{Opaque(SECRET.encode())}"
-    assert SECRET not in repr(Answer("w1", [], Opaque(SECRET.encode())))
-    assert not Answer("w1", [SECRET.encode()], Opaque(b"")).small, "what it told would be printed"
+    assert SECRET not in repr(Answer("w1", [], SECRET.encode()))
+    assert not Answer("w1", [SECRET.encode()], b"").small, "what it told would be printed"
 
 
 @in_loop
 async def test_the_scheduler_never_has_more_than_the_window(dask: DaskCluster) -> None:
     most = 0
-    async with opened(dask) as pool:
+    async with opened_here(dask) as pool:
         for number in range(MANY):
             await pool.submit("echo", f"shard-{number}")
             await pool.ended(number + 2 - WINDOW)
@@ -411,10 +423,10 @@ import asyncio, sys
 from pools.clusters import ENTRY
 from pools.deeds import blob
 from anabranch.pools.address import read_pool
-from anabranch.pools.dask.backend import DaskBackend
+from anabranch.pools.dask.process import DaskProcess
 
 async def main():
-    backend = DaskBackend(read_pool("pool", sys.argv[1]), entry=ENTRY)
+    backend = DaskProcess(read_pool("pool", sys.argv[1]), entry=ENTRY)
     await backend.open()
     for number in range(6):
         ticket = f"shard-{number}"
@@ -435,7 +447,7 @@ async def test_jobs_of_an_engine_that_was_killed_stop_by_themselves(
     file = tmp_path / "done"
     engine = subprocess.Popen(
         [sys.executable, "-c", _ENGINE, dask.url, str(tmp_path / "gate"), str(file)],
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(SOURCE)])},
     )
     try:
         async with asyncio.timeout(HANG_SECONDS):
@@ -520,7 +532,7 @@ async def test_a_cluster_with_tls_is_reached_with_the_certificates_of_dasks_conf
 @in_loop
 async def test_certificates_that_are_missing_are_named(dask: DaskCluster) -> None:
     await asyncio.to_thread(dask.heal)
-    backend = DaskBackend(read_pool("pool", f"dask+tls://127.0.0.1:{dask.port}"))
+    backend = DaskProcess(read_pool("pool", f"dask+tls://127.0.0.1:{dask.port}"))
     with pytest.raises(BackendUnfit, match="TLS"):
         await backend.open()
     await backend.close()
@@ -535,7 +547,7 @@ async def test_what_dask_warns_of_versions_is_left_to_us(
     ours = versions.get_versions()
     ours["packages"]["msgpack"] = "0.0.1"
     monkeypatch.setattr(versions, "get_versions", lambda: ours)
-    async with opened(dask) as pool:
+    async with opened_here(dask) as pool:
         await pool.submit("echo", "shard-1")
         assert isinstance(await pool.end("shard-1"), Finished)
 

@@ -19,7 +19,7 @@ from in_loop import in_loop
 DRIVER = """
 import sys
 from anabranch.pools.backend import Capacity
-from anabranch.pools.ray.wire import *
+from anabranch.pools.driver.wire import *
 
 def read():
     head = sys.stdin.buffer.read(LENGTH_BYTES)

@@ -10,8 +10,7 @@ import pytest
 
 from anabranch.pools.address import read_pool
 from anabranch.pools.backend import BackendAway, Capacity
-from anabranch.pools.ray.backend import RayBackend
-from anabranch.pools.ray.wire import (
+from anabranch.pools.driver.wire import (
     LENGTH_BYTES,
     Cancel,
     Close,
@@ -24,6 +23,7 @@ from anabranch.pools.ray.wire import (
     reply_of,
     request_of,
 )
+from anabranch.pools.ray.backend import RayBackend
 from in_loop import in_loop
 
 with warnings.catch_warnings():

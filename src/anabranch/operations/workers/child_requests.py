@@ -16,12 +16,12 @@ from anabranch.errors import ExpressionError, Refused
 from anabranch.expressions.jinja.jinja import Jinja, TemplateTree
 from anabranch.expressions.port import Constant, Expression
 from anabranch.kernel.jobs import DEFAULT_WORK
-from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job
 from anabranch.literals import AWAIT_CHILD
 from anabranch.net.net import Net, child_target
 from anabranch.operations.definitions.catalog import plain_path
-from anabranch.runtime.jobs.tasks import Fetch, whole_names
+from anabranch.operations.workers.recorded_names import OnlyThere, recorded_names
+from anabranch.runtime.jobs.tasks import Fetch
 from anabranch.runtime.live_run import LiveRun
 from anabranch.work.kinds.child import Child, child_tasks
 
@@ -39,25 +39,6 @@ class ChildRequest(NamedTuple):
     returns: str = ""
 
 
-class _OnlyThere(Mapping[str, Any]):
-    """Names that only the worker knows: a template that looks at one cannot be worked out here."""
-
-    def __getitem__(self, key: str) -> Any:
-        raise ExpressionError(f"only the worker knows {key!r}")
-
-    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002
-        return self[key]
-
-    def __contains__(self, key: object) -> bool:
-        raise ExpressionError(f"only the worker knows {key!r}")
-
-    def __iter__(self) -> Iterator[str]:
-        raise ExpressionError("only the worker knows them")
-
-    def __len__(self) -> int:
-        raise ExpressionError("only the worker knows them")
-
-
 def has_children(net: Net, step: str) -> bool:
     return bool(list(_tasks(net, step)))
 
@@ -68,15 +49,11 @@ def agreed(
     """The child that is begun; raises `Refused` where no task of the step says so. `near` says
     whether a path that only the worker knows may be taken from it."""
     candidates = []
-    names = names_for(live.state, live.state.tokens[job.token])
-    workload = {"workload": names.pop("workload")}
-    if not live.state.sealed:  # of one with secrets each key is asked for by itself
-        workload = whole_names(workload, fetch)
-    names = {**whole_names(names, fetch), **workload}
+    names = recorded_names(live, job, fetch)
     for inputs, alone in _tasks(live.net, job.step):
-        known = {**names, "keychain": _OnlyThere()}
+        known = {**names, "keychain": OnlyThere()}
         if not alone:
-            known |= {"local": _OnlyThere(), "ctx": _OnlyThere()}
+            known |= {"local": OnlyThere(), "ctx": OnlyThere()}
         parts = _parts(inputs, known)
         path = _target(parts)
         if path == asked.path or (path is _UNKNOWN and _fits(parts, asked) and near(asked.path)):

@@ -19,11 +19,13 @@ from anabranch.errors import AnabranchError, InputError, NotFound, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import DEFAULT_WORK, pool_of_job
 from anabranch.kernel.state import Job
-from anabranch.kernel.tracker import Shard
+from anabranch.kernel.tracker import Shard, loop_name
 from anabranch.kernel.values import failed
 from anabranch.net.net import Net
 from anabranch.net.problems import did_you_mean
+from anabranch.operations.workers.credential_requests import Lookups, StepLookups
 from anabranch.operations.workers.leases import NOBODY, LeaseHolder
+from anabranch.operations.workers.recorded_names import recorded_names
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.jobs.concurrency import ReadyJob
 from anabranch.runtime.jobs.pool_queues import WorkerReport
@@ -33,6 +35,7 @@ from anabranch.runtime.messages.codec import RunElsewhere
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
 from anabranch.work.faults import unexpected
+from anabranch.work.port import Task
 from anabranch.work.rate_limits import RateLimits
 from anabranch.work.run_at_work import working_for
 from anabranch.work.secrets.redaction import Redactor, giving
@@ -43,6 +46,7 @@ LEASE_SECONDS = (1.0, 24 * 3600.0)
 NAME_MAX = 200
 KINDS_MAX = 500  # that a worker says to know
 CLAIMS_KEPT = 1000  # answers that can be asked for again
+LOOKUPS_KEPT = 10_000  # jobs whose credentials are known from when they were handed out
 
 #: The items of a shard, read in the engine's own process.
 ReadItems = Callable[[Any, Shard, Mapping[str, Any]], Awaitable[Sequence[Item]]]
@@ -99,6 +103,7 @@ class Claims:
         self._keyring = keyring
         self._asked: OrderedDict[tuple[str, str, str, str], PendingClaim] = OrderedDict()
         self._settling: set[asyncio.Task[None]] = set()
+        self._lookups: OrderedDict[Key, Lookups] = OrderedDict()
 
     async def claim(
         self,
@@ -344,7 +349,52 @@ class Claims:
     async def _handed_out(self, live: LiveRun, job: Job, items: ItemsWanted) -> ClaimedJob:
         fetch = self._engine.rights.fetch(live.state.run)
         leased = to_wire(live, job.id, fetch, traces=self._engine.traces)
-        return await self._with_items(live, job, leased, items)
+        leased = await self._with_items(live, job, leased, items)
+        if live.net.has_secrets:
+            step = StepLookups(live.net, job.step)
+            if step.computed:
+                self._remember(leased.id, await self._look(step, live, job, leased.items))
+        return leased
+
+    # -- credentials -------------------------------------------------------------------------
+
+    async def lookups_of(self, live: LiveRun, job: Job) -> Lookups:
+        """The credentials that a job which is out looks up: as it was when it was handed out, and
+        where another server has done that, or this one before it was started anew, as it is now."""
+        key = (live.state.run, job.id, job.attempt)
+        lookups = self._lookups.get(key)
+        if lookups is None:
+            lookups = await self._look(StepLookups(live.net, job.step), live, job, None)
+            self._remember(key, lookups)
+        return lookups
+
+    def _remember(self, key: Key, lookups: Lookups) -> None:
+        self._lookups[key] = lookups
+        while len(self._lookups) > LOOKUPS_KEPT:
+            self._lookups.popitem(last=False)
+
+    async def _look(
+        self, step: StepLookups, live: LiveRun, job: Job, items: Sequence[Item] | None
+    ) -> Lookups:
+        run, rights = live.state.run, self._engine.rights
+        if job.token not in live.state.tokens:  # nobody waits for its answer any more
+            raise Refused(f"job {job.id} is already over", code="unknown_job")
+        names = recorded_names(live, job, rights.fetch(run))
+        by_people = not rights.starter(run)
+        task = Task(
+            run=run, step=job.step, job=job.id, attempt=job.attempt, key="", kind="", inputs={}
+        )
+        tracker = live.state.loops.get(live.state.tokens[job.token].loop)
+        shard = tracker.in_flight.get(job.id) if tracker is not None else None
+        if not step.by_item or tracker is None or shard is None:
+            return await step.of_job(names, task, by_people=by_people)
+        task = msgspec.structs.replace(task, loop=loop_name(run, tracker.id), shard=shard)
+        if items is None:
+            items = await self._items_of(live, tracker.source, shard)
+        listed = travels(tracker.source)
+        return await step.of_job(names, task, items, listed=listed, by_people=by_people)
+
+    # -- items of shards ---------------------------------------------------------------------
 
     async def _with_items(
         self, live: LiveRun, job: Job, leased: ClaimedJob, wanted: ItemsWanted
@@ -355,16 +405,19 @@ class Claims:
         source = live.state.loops[live.state.tokens[job.token].loop].source
         if travels(source) and (is_range(source) if wanted == "lists" else not wanted):
             return leased
-        keys: Mapping[str, Any] = {}
-        if live.net.has_secrets:
-            whole = resolve(live.state.workload, self._engine.rights.fetch(leased.run))
-            workload = Unsealed(whole, live.sealed.marks)
-            keys = await self._keyring(live.net, workload, live.state.run)
-        with working_for(leased.run):
-            found = await self._read_items(source, leased.shard, keys)
         whole = leased.source if wanted != "lists" else None
-        items = [(n, key, item) for n, key, item in found]
+        items = await self._items_of(live, source, leased.shard)
         return msgspec.structs.replace(leased, items=items, source=whole)
+
+    async def _items_of(self, live: LiveRun, source: Any, shard: Shard) -> list[Item]:
+        keys: Mapping[str, Any] = {}
+        run = live.state.run
+        if live.net.has_secrets:
+            whole = resolve(live.state.workload, self._engine.rights.fetch(run))
+            workload = Unsealed(whole, live.sealed.marks)
+            keys = await self._keyring(live.net, workload, run)
+        with working_for(run):
+            return [(n, key, item) for n, key, item in await self._read_items(source, shard, keys)]
 
     async def _settle(self, run: str, stimulus: s.JobReport | s.JobLose) -> None:
         with suppress(Refused, NotFound, RunElsewhere):  # another was first

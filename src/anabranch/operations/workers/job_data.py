@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,7 +22,6 @@ from anabranch.kernel.idempotency import key_of
 from anabranch.kernel.state import Job
 from anabranch.operations.definitions.catalog import plain_path
 from anabranch.operations.workers.child_requests import ChildRequest, agreed, beside, has_children
-from anabranch.operations.workers.credential_requests import require_credential
 from anabranch.operations.workers.leases import (
     LeaseClaim,
     require_lease_holder,
@@ -38,7 +36,6 @@ from anabranch.store.ports import Definition
 from anabranch.work.kinds.child import child_of, name_in_run
 from anabranch.work.loops.results import Loops
 from anabranch.work.run_at_work import working_for
-from anabranch.work.secrets.credential_sources import Credential
 from anabranch.work.tracing import traceparent, working_in
 from anabranch.work.values.json_check import MAX_DEPTH, deeper_than
 from anabranch.work.values.payloads import StoredPayloads, encoded, purged
@@ -63,9 +60,6 @@ StartChild = Callable[
 ]
 
 
-FindCredential = Callable[[str], Awaitable[Credential]]
-
-
 class JobData:
     """One per engine."""
 
@@ -76,13 +70,11 @@ class JobData:
         *,
         loops: Loops,
         start_child: StartChild,
-        find_credential: FindCredential,
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._loops = loops
         self._start_child = start_child
-        self._find_credential = find_credential
         self._payloads = StoredPayloads(engine.store)
 
     def definition(self, out: LeaseClaim) -> Definition:
@@ -101,13 +93,6 @@ class JobData:
         if content is None:
             raise purged(sha256)
         return content
-
-    async def credential(self, out: LeaseClaim, name: str) -> Credential:
-        """A credential that a task of the job looks up by its name."""
-        live, job = require_reader(self._engine, out, "running")
-        named = partial(self._engine.rights.named, out.run)
-        require_credential(live.net, job.step, name, named)
-        return await self._find_credential(name)
 
     async def put_payload(self, out: LeaseClaim, content: bytes) -> str:
         """Keep what is too large for a report; gives its hash. That is another one than the worker

@@ -10,7 +10,8 @@ again under the next attempt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -29,15 +30,23 @@ from anabranch.operations.workers.claims import (
     lease_seconds_of,
 )
 from anabranch.operations.workers.job_data import JobData
-from anabranch.operations.workers.leases import LeaseClaim, pool_of, require_lease_holder
+from anabranch.operations.workers.leases import (
+    LeaseClaim,
+    pool_of,
+    require_lease_holder,
+    require_reader,
+)
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.jobs.dispatchers import is_dispatcher
 from anabranch.runtime.log_writer import AttemptBatch
 from anabranch.store.cluster_ports import ServerRecord
 from anabranch.work.logs.attempt_log import LogBatch
 from anabranch.work.rate_limits import RateLimits
+from anabranch.work.secrets.credential_sources import Credential
 
 PROGRESS_BYTES_MAX = 4096
+
+FindCredential = Callable[[str], Awaitable[Credential]]
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,11 +90,14 @@ class WorkerApi:
         *,
         read_items: ReadItems,
         keyring: Keyring,
+        find_credential: FindCredential,
         rates: RateLimits | None = None,
     ) -> None:
         self._engine = engine
         self.supply = supplies
+        self._find_credential = find_credential
         claims = Claims(engine, read_items, keyring, rates)
+        self._lookups_of = claims.lookups_of
         self.claim, self.withdraw, self.wait = claims.claim, claims.withdraw, claims.wait
         #: Pools whose jobs a compute cluster does, and where it is.
         self.on_clusters: dict[str, str] = {}
@@ -127,6 +139,13 @@ class WorkerApi:
         """The server stops: nobody waits any longer."""
         self._engine.pools.close()
         self.watching.wake_all()
+
+    async def credential(self, out: LeaseClaim, name: str) -> Credential:
+        """A credential that a task of the job looks up by its name."""
+        live, job = require_reader(self._engine, out, "running")
+        lookups = await self._lookups_of(live, job)
+        lookups.require(job.step, name, partial(self._engine.rights.wrote, out.run))
+        return await self._find_credential(name)
 
     # -- what workers say --------------------------------------------------------------------
 

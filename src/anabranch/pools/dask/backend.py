@@ -1,4 +1,5 @@
-"""A pool on a Dask cluster: tickets are keys of tasks, and every one ends exactly once.
+"""A pool on a Dask cluster, in the process of its connection (`driver`): tickets are keys of tasks,
+and every one ends exactly once.
 
     given ──Started──▶ begun ──▶ Finished │ Lost │ Unusable
       └─ withdrawn: nothing is told
@@ -292,12 +293,23 @@ class DaskBackend:
         from anabranch.pools.dask.connection import verdict_of
 
         try:
-            answer = await link.result(out.future)
+            said = await link.result(out.future)
         except Exception as error:
             if not out.withdrawn:
                 self._end(out, self._failed(out, *verdict_of(error)))
             return
-        await self._ended(out, answer)
+        if (answer := self._decoded(out, said)) is not None:
+            await self._ended(out, answer)
+
+    def _decoded(self, out: _Out, said: Any) -> Answer | None:
+        """The answer; None where it is none, which is the end of its ticket."""
+        from anabranch.pools.dask.worker import decode_answer
+
+        try:
+            return decode_answer(said)
+        except ValueError as error:
+            self._end(out, Unusable(out.ticket, f"its answer cannot be read: {error}"))
+            return None
 
     async def _ended(self, out: _Out, answer: Answer) -> None:
         out.answered = True
@@ -324,8 +336,7 @@ class DaskBackend:
         elif answer.outcome is None:
             self._end(out, Unusable(out.ticket, answer.refused))
         else:
-            said = bytes(answer.outcome.data)
-            self._end(out, Finished(out.ticket, answer.worker, said))
+            self._end(out, Finished(out.ticket, answer.worker, answer.outcome))
 
     def _end(self, out: _Out, event: Event) -> None:
         """Tell the end of a ticket, once. Dask forgets it, and does not run it again."""
@@ -340,6 +351,9 @@ class DaskBackend:
             out.link = out.future = None
         if out.follower is not None and out.follower is not asyncio.current_task():
             out.follower.cancel()
+
+    def is_out(self, ticket: str) -> bool:
+        return ticket in self._out
 
     async def cancel(self, tickets: Collection[str], *, force: bool = False) -> None:
         link = self._link
@@ -397,9 +411,9 @@ class DaskBackend:
             out.worker, out.address = worker, address
             self._tell(Started(ticket, worker, process))
 
-    def answered(self, ticket: str, answer: Answer) -> None:
+    def answered(self, ticket: str, said: Any) -> None:
         out = self._out.get(ticket)
-        if out is None:
+        if out is None or (answer := self._decoded(out, said)) is None:
             return
         if out.follower is not None:
             out.follower.cancel()  # it would fetch a result that says no more
@@ -485,11 +499,15 @@ class DaskBackend:
     async def events(self) -> AsyncIterator[Sequence[Event]]:
         while not self._closed:
             self._told.clear()
-            if self._events:
-                batch, self._events = self._events, []
+            if batch := self.take_events():
                 yield batch
             else:
                 await self._told.wait()
+
+    def take_events(self) -> list[Event]:
+        """What `events` would give next."""
+        batch, self._events = self._events, []
+        return batch
 
 
 async def _told_to_stop(link: DaskConnection, running: Sequence[_Out]) -> None:

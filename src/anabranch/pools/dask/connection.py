@@ -27,7 +27,7 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerErro
 from distributed.utils import format_dashboard_link
 
 from anabranch.pools.dask.scheduler import ANSWER, NAME, TOPIC, NoRepeats, introduce_scheduler
-from anabranch.pools.dask.worker import STOP, TAKE, Answer, Opaque, Submission, introduce, run
+from anabranch.pools.dask.worker import STOP, TAKE, Opaque, Submission, introduce, run
 from anabranch.pools.fitness import engine_versions
 
 CONNECT_SECONDS = 10.0
@@ -55,8 +55,8 @@ class Listener(Protocol):
     def progressed(self, ticket: str, address: str) -> None:
         """There is something to `take`."""
 
-    def answered(self, ticket: str, answer: Answer) -> None:
-        """A small answer, ahead of the news that there is one."""
+    def answered(self, ticket: str, said: Any) -> None:
+        """A small answer in bytes, ahead of the news that there is one."""
 
     def worker_came(self, address: str) -> None: ...
 
@@ -173,8 +173,10 @@ class DaskConnection:
 
     @property
     def broken(self) -> bool:
+        """Also where a message could not be read: Dask hears no further ones then."""
         client = self._client
-        return client.status != "running" or client.scheduler_comm is not self._comm
+        hears = not client._handle_report_task.done()
+        return not hears or client.status != "running" or client.scheduler_comm is not self._comm
 
     def give_up(self, reason: str) -> None:
         """Let `until_broken` return."""
@@ -206,6 +208,9 @@ class DaskConnection:
         elif said.get("action") == "remove-worker":
             results = said.get("lost-computed-tasks", ())
             self._listener.worker_gone(said["worker"], bool(said.get("expected")), results)
+
+    def _on_answer(self, ticket: str, answer: Any, **_more: Any) -> None:
+        self._listener.answered(ticket, answer)
 
     def _on_client(self, event: tuple[float, Any]) -> None:
         action = event[1].get("action")
@@ -297,7 +302,7 @@ class DaskConnection:
             self.dashboard = re.sub("/status$", said["page"], self.dashboard)
             handlers = getattr(self._client, "_stream_handlers", None)
             if said["passes"] and isinstance(handlers, dict):
-                handlers[ANSWER] = self._listener.answered
+                handlers[ANSWER] = self._on_answer
                 self._answers_to = self._client.id
 
     async def stop(self, addresses: Collection[str], tickets: Collection[str]) -> None:

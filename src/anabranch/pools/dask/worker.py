@@ -11,12 +11,13 @@ sizes only. So progress is announced by an event without content and then fetche
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pickle import PickleBuffer
 from typing import Any
 
+import msgspec
 from distributed import get_worker
 from distributed.protocol.serialize import Serialize
 from distributed.utils import sync
@@ -68,14 +69,13 @@ class Submission:
     client: str = ""  # to whom the scheduler passes small answers on; "": it passes none on
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a task of Dask returns, or sends ahead. Exactly one of the last three is set, and none
-    where it was sent ahead."""
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """What a task of Dask returns, or sends ahead, in bytes of ours: whoever reads it must not have
+    to run what it says. Exactly one of the last three is set, and none where it was sent ahead."""
 
     worker: str
     told: list[bytes]  # progress that nobody has fetched
-    outcome: Opaque | None = None
+    outcome: bytes | None = None
     refused: str = ""  # the entry broke its word
     unfit: str = ""  # this process must not do it
 
@@ -83,7 +83,24 @@ class Answer:
     def small(self) -> bool:
         """Whether it can travel beside Dask's own messages, of which Dask keeps the last thousand:
         so it holds nothing that is printed, either."""
-        return not self.told and self.outcome is not None and self.outcome.size <= SMALL_BYTES
+        return not self.told and self.outcome is not None and len(self.outcome) <= SMALL_BYTES
+
+    def __repr__(self) -> str:
+        return f"Answer({self.worker!r})"
+
+
+encode_answer: Callable[[Answer], bytes] = msgspec.msgpack.Encoder().encode
+_decode: Callable[[Any], Answer] = msgspec.msgpack.Decoder(Answer).decode
+
+
+def decode_answer(said: Any) -> Answer:
+    """Raises `ValueError` for what is no answer of ours."""
+    if not isinstance(said, bytes | bytearray | memoryview):
+        raise ValueError(f"bytes are expected, not {type(said).__name__}")
+    try:
+        return _decode(said)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
 
 
 @dataclass(slots=True)
@@ -122,15 +139,17 @@ _lock = threading.Lock()
 _looking = False  # whether `_look` comes back by itself
 
 
-def run(given: Submission) -> Answer:
-    """The task of Dask. It never raises: Dask would print its arguments."""
+def run(given: Submission) -> bytes:
+    """The task of Dask. It never raises: Dask would print its arguments, and send the error as a
+    pickle."""
     worker = get_worker()
     answer = _answer(given, worker)
+    words = encode_answer(answer)
     if not given.client or not answer.small:
-        return answer
-    said = {"client": given.client, "ticket": given.ticket, "answer": _sealed(answer)}
+        return words
+    said = {"client": given.client, "ticket": given.ticket, "answer": _sealed(words)}
     worker.loop.add_callback(_send_ahead, worker, {"op": ANSWER, **said})
-    return Answer(answer.worker, [])
+    return encode_answer(Answer(answer.worker, []))
 
 
 def _send_ahead(worker: Any, message: dict[str, Any]) -> None:
@@ -165,7 +184,7 @@ def _perform(job: _Job) -> Answer:
     if not isinstance(outcome, bytes):
         said = f"a result of type {type(outcome).__name__} cannot be sent: bytes are expected"
         return Answer(name, job.take(), refused=said)
-    return Answer(name, job.take(), Opaque(outcome))
+    return Answer(name, job.take(), bytes(outcome))
 
 
 def _begin(job: _Job) -> None:

@@ -7,8 +7,7 @@ which a program was connected, the program stayed, could do nothing any more, an
 Neither must happen to an engine. So this process ends whenever the cluster does not answer, the
 engine starts another one, and ends one that says nothing.
 
-It reads requests from its standard input and writes replies to its standard output. When the engine
-is gone it ends at once, and Ray ends what it had out.
+When the engine is gone it ends at once, and Ray ends what it had out.
 """
 
 from __future__ import annotations
@@ -18,22 +17,19 @@ import os
 import platform
 import re
 import socket
-import sys
-import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import Any, BinaryIO
+from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from anabranch.pools.backend import Capacity
-from anabranch.pools.fitness import absent, misfit
-from anabranch.pools.ray.wire import (
-    LENGTH_BYTES,
+from anabranch.pools.driver.child import Engine, end_later
+from anabranch.pools.driver.unpickling import exceptions_of, restrict_pickles
+from anabranch.pools.driver.wire import (
     Away,
     Beat,
     Cancel,
@@ -45,10 +41,9 @@ from anabranch.pools.ray.wire import (
     Request,
     Submit,
     Told,
-    framed,
-    length_of,
-    request_of,
+    decode_said,
 )
+from anabranch.pools.fitness import absent, misfit
 from anabranch.pools.ray.worker import Relay, reason_of
 
 NAMESPACE = "anabranch"
@@ -59,7 +54,6 @@ ANSWER_SECONDS = (
 )
 TAKE_SECONDS = 10.0  # how long the relay waits for news
 STOP_SECONDS = 10.0  # for what runs when the engine wants no more
-CLOSE_SECONDS = 15.0
 PROBED_MAX = 8  # nodes whose versions are looked at
 PROBE_SECONDS = 600.0  # the environment of the work may have to be installed first
 CONCURRENCY = 100_000  # calls that the relay answers later: one per job that takes longer
@@ -75,15 +69,15 @@ class Unfit(Exception):
 def connect(to: Connect) -> tuple[Any, Callable[[], Capacity]]:
     """The relay, and what tells the capacity. Raises `Unfit`, or anything else where the cluster
     does not answer."""
-    _reach(to.address)
+    _reach(to.pool.address)
     context = ray.init(
-        to.address,
+        to.pool.address,
         namespace=NAMESPACE,
         log_to_driver=False,
         configure_logging=False,
-        runtime_env=to.runtime_env or None,
+        runtime_env=dict(to.pool.runtime_env) or None,
     )
-    demands = {"CPU": 1.0, **to.resources}
+    demands = {"CPU": 1.0, **to.pool.resources}
     dashboard = getattr(context, "dashboard_url", "") or ""
     look = partial(
         capacity_of, demands=demands, dashboard=f"http://{dashboard}" if dashboard else ""
@@ -183,10 +177,12 @@ def refused(error: BaseException) -> Refused:
 class Driver:
     """Hands on what both sides say, until one of them is gone."""
 
-    def __init__(self, relay: Any, look: Callable[[], Capacity], output: BinaryIO) -> None:
+    def __init__(
+        self, relay: Any, look: Callable[[], Capacity], reply: Callable[[Reply], None]
+    ) -> None:
         self._relay = relay
         self._look = look
-        self._output = output
+        self.reply = reply
         self._submitting: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -199,11 +195,6 @@ class Driver:
         await asyncio.wait({serving, self._failed}, return_when=asyncio.FIRST_COMPLETED)
         if self._failed.done():
             self._failed.result()
-
-    def reply(self, message: Reply) -> None:
-        """An engine that does not read makes this process wait: there is nothing else to do."""
-        self._output.write(framed(message))
-        self._output.flush()
 
     async def _serve(self, requests: asyncio.Queue[Request]) -> None:
         while not isinstance(request := await requests.get(), Close):
@@ -229,7 +220,7 @@ class Driver:
 
     async def _hear(self) -> None:
         while True:
-            said = await self._relay.take.remote(TAKE_SECONDS)
+            said = decode_said(await self._relay.take.remote(TAKE_SECONDS))
             told = [each for each in said if each[0] != "unfit"]
             if told:
                 self.reply(Told(told))
@@ -264,82 +255,35 @@ async def _answer(ref: Awaitable[Any]) -> Any:
 
 
 def main() -> None:
-    """Frames go to what was the standard output; what libraries print goes to the standard error,
-    which the engine reads and does not show."""
-    output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    read = _reader(sys.stdin.buffer)
-    first = read()
-    assert isinstance(first, Connect)
-    requests: asyncio.Queue[Request] = asyncio.Queue()
+    engine = Engine()
+    first = engine.first()
+    restrict_pickles(exceptions_of(ray.exceptions))
     try:
         relay, look = connect(first)
         capacity = look()
     except BaseException as error:
-        _say_last(output, refused(error))
-    asyncio.run(_run(relay, look, capacity, read, requests, output))
+        engine.say_last(refused(error))
+    asyncio.run(_run(relay, look, capacity, engine))
 
 
 async def _run(
-    relay: Any,
-    look: Callable[[], Capacity],
-    capacity: Capacity,
-    read: Callable[[], Request],
-    requests: asyncio.Queue[Request],
-    output: BinaryIO,
+    relay: Any, look: Callable[[], Capacity], capacity: Capacity, engine: Engine
 ) -> None:
-    loop = asyncio.get_running_loop()
-
-    def hand_in() -> None:
-        while True:
-            loop.call_soon_threadsafe(requests.put_nowait, read())
-
-    threading.Thread(target=hand_in, daemon=True).start()
-    driver = Driver(relay, look, output)
+    requests = engine.requests()
+    driver = Driver(relay, look, engine.reply)
     driver.reply(Connected(capacity))
     try:
         await driver.run(requests)
     except TimeoutError:
-        _say_last(output, Away(f"it has not answered for {ANSWER_SECONDS:.0f} seconds"))
+        engine.say_last(Away(f"it has not answered for {ANSWER_SECONDS:.0f} seconds"))
     except Unfit as error:
-        _say_last(output, Away(str(error)))
+        engine.say_last(Away(str(error)))
     except BaseException as error:
-        _say_last(output, Away(reason_of(error)))
-    threading.Thread(target=_end_later, daemon=True).start()
+        engine.say_last(Away(reason_of(error)))
+    end_later()
     with suppress(ray.exceptions.RayError):
         await relay.close.remote(STOP_SECONDS)
     ray.shutdown()
-    os._exit(0)
-
-
-def _say_last(output: BinaryIO, message: Reply) -> None:
-    """Ray's own way out waits for a cluster that may not be there any more."""
-    output.write(framed(message))
-    output.flush()
-    os._exit(1)
-
-
-def _reader(source: BinaryIO) -> Callable[[], Request]:
-    def read() -> Request:
-        head = source.read(LENGTH_BYTES)
-        body = source.read(length_of(head)) if len(head) == LENGTH_BYTES else b""
-        if not body:
-            os._exit(0)  # the engine is gone
-        return request_of(body)
-
-    return read
-
-
-def _end_with_parent(parent: int) -> None:
-    """The pipe stays open where a process that the engine forked has it as well."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(0)
-
-
-def _end_later() -> None:
-    time.sleep(CLOSE_SECONDS)
     os._exit(0)
 
 

@@ -29,6 +29,7 @@ from typing import Any
 import ray
 from ray import exceptions
 
+from anabranch.pools.driver.wire import encode_said
 from anabranch.pools.fitness import absent, misfit
 
 POLL_SECONDS = 0.2  # an interrupt by Ray does not wake who waits for a queue
@@ -237,8 +238,9 @@ class Relay:
         out = self._out.get(ticket)
         return out is not None and await asyncio.shield(out.stop)
 
-    async def take(self, seconds: float) -> list[Said]:
-        """What was said since; nothing if that takes longer than this."""
+    async def take(self, seconds: float) -> bytes:
+        """What was said since; nothing if that takes longer than this. In bytes of ours: Ray passes
+        those on as they are, and all else as pickles."""
         if not self._said:
             self._news.clear()
             with suppress(TimeoutError):
@@ -250,7 +252,7 @@ class Relay:
                 break
             count += 1
         taken, self._said = self._said[:count], self._said[count:]
-        return taken
+        return encode_said(taken)
 
     def _say(self, *said: Any) -> None:
         self._said.append(said)

@@ -26,6 +26,7 @@ from anabranch.errors import AnabranchError, NotFound, StoreError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
+from anabranch.net.reads import expressions_in, texts_in
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.outage import waited_out
 from anabranch.store.outages import passes
@@ -116,10 +117,23 @@ class ReadRights:
             return True
         if not whole.search(_encode(start.workload).decode()):
             return False
-        starter = self._starter(run)
+        starter = self.starter(run)
         if not starter:
             return True
         return before(starter, text) if before is not None else self.named(starter, text)
+
+    def wrote(self, run: str, text: str) -> bool:
+        """Whether people wrote exactly this as a value, in the definition or in the input."""
+        start = self._start(run)
+        if start is None:
+            return False
+        net = self._nets.get(start.definition)
+        if text in texts_in([*expressions_in(net), net.workload]):
+            return True
+        if text not in texts_in(start.workload):
+            return False
+        starter = self.starter(run)
+        return not starter or self.wrote(starter, text)
 
     # -- descent -----------------------------------------------------------------------------
 
@@ -140,7 +154,7 @@ class ReadRights:
             run = start.origin
             yield run
 
-    def _starter(self, run: str) -> str:
+    def starter(self, run: str) -> str:
         """The run that has started this one, or the one that it goes on from; "" for somebody."""
         for one in (run, *self._origins(run)):
             start = self._start(one)

@@ -119,13 +119,13 @@ class ComputeServer:
             self._settings,
             loops=loop_results,
             start_child=_no_children,
-            find_credential=_no_credentials,
         )
         self.api = WorkerApi(
             self.engine,
             supplies,
             read_items=lambda source, shard, keys: reader.items(source, shard, keyring=keys),
             keyring=_no_secrets,
+            find_credential=_no_credentials,
         )
 
     def _dispatcher(self, pool: PoolOptions) -> PoolDispatcher | None:

@@ -8,8 +8,9 @@ from anabranch.kernel import events as e
 from anabranch.kernel.state import Job, State, Token
 from anabranch.kernel.values import succeeded
 from anabranch.operations.read.steps.definition_lines import LINES_MAX, lines_of_step
+from anabranch.operations.read.steps.starred import STARS
 from anabranch.operations.read.steps.step_log import ATTEMPTS_KEPT, RUNS_KEPT, StepLog
-from anabranch.operations.read.steps.step_view import STARS, _names, _plain
+from anabranch.operations.read.steps.step_view import _names, _plain
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Head
 

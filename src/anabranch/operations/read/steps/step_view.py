@@ -24,12 +24,12 @@ from anabranch.net.net import Net, Step
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.read.steps.definition_lines import StepLines, lines_of_step
+from anabranch.operations.read.steps.starred import STARS, Starred
 from anabranch.operations.read.steps.step_log import Attempt, StepLog, StepRun
 from anabranch.runtime.jobs.tasks import rendered_inputs, whole_names
 from anabranch.runtime.live_run import history
 from anabranch.store.ports import Head, Store
 
-STARS = "***"
 EVENTS_RENDERED = 20_000  # a longer log is not gone through again for one input
 
 
@@ -210,33 +210,12 @@ def _names(read: Reader, state: State, token: Token, job: Job) -> dict[str, Any]
         names["slot"] = slot_value(state.gathers[job.gather], job.slot)
     if job.slot == JUDGE_SLOT:
         names["answer"] = token.answer.result if token.answer is not None else None
-    return {**whole_names(names, read.store.payload), "keychain": _Starred()}
-
-
-class _Starred(dict[str, Any]):
-    """A keychain of which everything can be asked, and nothing is told."""
-
-    def __missing__(self, key: str) -> Any:
-        return _Starred()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _Starred()
-
-    def __str__(self) -> str:
-        return STARS
-
-    def __contains__(self, key: object) -> bool:
-        return True
-
-    def get(self, _key: str, _default: Any = None) -> Any:
-        return _Starred()
+    return {**whole_names(names, read.store.payload), "keychain": Starred()}
 
 
 def _plain(value: Any) -> Any:
     """As JSON has it; what stands for a secret becomes stars."""
-    if isinstance(value, _Starred):
+    if isinstance(value, Starred):
         return STARS
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}

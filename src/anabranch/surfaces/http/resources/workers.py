@@ -318,7 +318,7 @@ async def payload(request: web.Request) -> web.Response:
 async def credential(request: web.Request) -> web.Response:
     name = request.match_info["credential"]
     try:
-        found = await _pools(request).supply.credential(_out(request), name)
+        found = await _pools(request).credential(_out(request), name)
     except KeychainError as error:
         hint = "fail the job: it cannot be done without"
         if error.retryable:  # whoever keeps it cannot be asked just now

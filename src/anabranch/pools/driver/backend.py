@@ -1,0 +1,425 @@
+"""A pool whose connection is in a process of its own: the engine's side of that process.
+
+The connection lives in a child, the driver. Libraries of clusters take the answers of a cluster for
+pickles, which are programs, and some end the program that is connected; neither is for an engine.
+Between the two there are frames (`wire`), and what a driver says is checked before it is used. When
+it ends, for whatever reason, everything that was out is lost and another one is started, with
+growing pauses, until the cluster is there again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeGuard
+
+import msgspec
+
+import anabranch
+from anabranch.cancel import cancel_and_wait
+from anabranch.pools.address import PoolOptions
+from anabranch.pools.backend import (
+    BackendAway,
+    BackendUnfit,
+    CameBack,
+    Capacity,
+    Event,
+    Lost,
+    Progressed,
+    Started,
+    WentAway,
+)
+from anabranch.pools.driver.wire import (
+    LENGTH_BYTES,
+    Away,
+    Beat,
+    Cancel,
+    Close,
+    Connect,
+    Connected,
+    Logged,
+    Look,
+    Refused,
+    Reply,
+    Request,
+    Seen,
+    Submit,
+    Told,
+    Withdrawn,
+    Word,
+    framed,
+    length_of,
+    reply_of,
+    word_of,
+)
+from anabranch.pools.fitness import engine_versions
+from anabranch.work.kinds.commands.isolation import is_ours
+
+log = logging.getLogger("anabranch.pools")
+
+ENTRY = "anabranch.pools.worker_entry"
+CONNECT_SECONDS = 120.0
+INSTALL_SECONDS = 600.0  # with an environment of the work, which may have to be installed
+SILENCE_SECONDS = 180.0  # of a driver, which says something every few seconds
+CLOSE_SECONDS = 20.0
+END_SECONDS = 1.0  # for a driver that has said its last word
+PAUSES = (0.5, 30.0)  # the first one and the longest one
+READ_BYTES = 64 * 1024
+ERRORS_MAX = 16 * 1024  # of what the driver prints, the last bytes
+
+#: What the threads of Ray print before they end a process.
+_FATAL = re.compile(r"^\[[^\]]+ [EFC] [^\]]+\] [\w.]+:\d+: +(.+)$", re.MULTILINE)
+
+
+class DriverBackend:
+    engine: str
+    #: What runs as the driver, and variables of its environment.
+    module: str
+    frame_bytes: int  # of small jobs that travel in one frame
+    environment: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(
+        self,
+        options: PoolOptions,
+        *,
+        entry: str = ENTRY,
+        connect_seconds: float = CONNECT_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+        pauses: tuple[float, float] = PAUSES,
+    ) -> None:
+        self.address = options.shown
+        self._connect = Connect(pool=options, entry=entry, versions=engine_versions())
+        self._connect_seconds = INSTALL_SECONDS if options.runtime_env else connect_seconds
+        self._silence_seconds = silence_seconds
+        self._pauses = pauses
+        self._driver: _DriverProcess | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._capacity = Capacity(slots=0, workers=0)
+        self._reason = "it is not connected yet"
+        self._out: dict[str, bool] = {}  # ticket → whether a worker has begun it
+        self._unsent: list[tuple[str, bytes]] | None = None  # jobs of this turn of the loop
+        self._sending: asyncio.Future[None] | None = None
+        self._cancels: dict[int, asyncio.Future[None]] = {}
+        self._looks: dict[int, asyncio.Future[Seen]] = {}
+        self._away = ""  # why the driver has no contact at the moment
+        self._number = 0
+        self._news: asyncio.Queue[Sequence[Event] | None] = asyncio.Queue()
+
+    # -- the port ----------------------------------------------------------------------------
+
+    async def open(self) -> Capacity:
+        driver, self._capacity = await self._connected()
+        self._driver = driver
+        self._keeper = asyncio.ensure_future(self._keep(driver))
+        return self._capacity
+
+    async def submit(self, ticket: str, blob: bytes) -> None:
+        self._add(ticket, blob)
+        try:
+            await self._sent()
+        except OSError as error:
+            if self._out.pop(ticket, None) is not None:  # else it was told as lost
+                raise BackendAway(self._worded(str(error))) from None
+
+    def _add(self, ticket: str, blob: bytes) -> None:
+        """To the jobs of this turn of the loop, which leave together."""
+        driver = self._require_driver()
+        if ticket in self._out:
+            raise ValueError(f"the ticket {ticket!r} is out already")
+        self._out[ticket] = False
+        if self._unsent is None:
+            self._unsent = []
+            self._sending = asyncio.ensure_future(self._send(driver, self._unsent))
+        self._unsent.append((ticket, blob))
+
+    async def _send(self, driver: _DriverProcess, jobs: list[tuple[str, bytes]]) -> None:
+        """One frame for all small jobs of a turn of the loop."""
+        if self._unsent is jobs:
+            self._unsent = None
+        await driver.send(*map(Submit, _frames(jobs, self.frame_bytes)))
+
+    async def _sent(self) -> None:
+        """Returns when the jobs of this turn are on their way. Raises `OSError`."""
+        if self._sending is not None:
+            await asyncio.shield(self._sending)
+
+    async def cancel(self, tickets: Collection[str], *, force: bool = False) -> None:
+        driver, wanted = self._driver, [ticket for ticket in tickets if ticket in self._out]
+        if driver is None or not wanted:
+            return
+        self._number += 1
+        self._cancels[self._number] = answered = asyncio.get_running_loop().create_future()
+        with suppress(OSError):  # then everything is told as lost
+            await self._sent()
+            await driver.send(Cancel(self._number, wanted, force))
+        await answered
+
+    async def events(self) -> AsyncIterator[Sequence[Event]]:
+        while (batch := await self._news.get()) is not None:
+            yield batch
+
+    async def capacity(self) -> Capacity:
+        self._require_driver()
+        queued = sum(not begun for begun in self._out.values())
+        return msgspec.structs.replace(self._capacity, queued=queued)
+
+    async def look(self) -> Capacity:
+        """What the cluster has now. Raises `BackendAway`."""
+        driver = self._require_driver()
+        self._number += 1
+        self._looks[self._number] = asked = asyncio.get_running_loop().create_future()
+        try:
+            await driver.send(Look(self._number))
+        except OSError as error:
+            raise BackendAway(self._worded(str(error))) from None
+        seen: Seen = await asked
+        if seen.capacity is None:
+            raise BackendAway(seen.reason)
+        return seen.capacity
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            await cancel_and_wait(self._keeper)
+            self._keeper = None
+        if self._driver is not None:
+            await self._driver.close()
+            self._driver = None
+        self._reason = "it was closed"
+        self._forget()
+        self._news.put_nowait(None)
+
+    @property
+    def driver_pid(self) -> int:
+        """Of the process that holds the connection; 0 while there is none."""
+        return self._driver.pid if self._driver is not None else 0
+
+    def _require_driver(self) -> _DriverProcess:
+        if self._driver is None:
+            raise BackendAway(self._worded(self._reason))
+        if self._away:
+            raise BackendAway(self._away)
+        return self._driver
+
+    def _worded(self, reason: str) -> str:
+        """A reason as the message of an error."""
+        return f"{self.engine.capitalize()} at {self.address}: {reason}"
+
+    # -- one driver after the other ----------------------------------------------------------
+
+    async def _connected(self) -> tuple[_DriverProcess, Capacity]:
+        driver = await _DriverProcess.start(self.module, self.environment)
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                await driver.send(self._connect)
+                while isinstance(reply := await driver.receive(), Logged):
+                    log.log(reply.level, "%s", reply.text)
+        except TimeoutError:
+            await driver.end()
+            said = f"it has not answered for {self._connect_seconds:.0f} seconds"
+            raise BackendAway(self._worded(said)) from None
+        except (OSError, EOFError):
+            raise BackendAway(self._worded(await driver.end())) from None
+        except BaseException:
+            await driver.end()
+            raise
+        if isinstance(reply, Connected):
+            return driver, reply.capacity
+        await driver.end()
+        assert isinstance(reply, Refused)
+        kind = BackendUnfit if reply.unfit else BackendAway
+        raise kind(self._worded(reply.reason))
+
+    async def _keep(self, driver: _DriverProcess) -> None:
+        """Hear a driver until it ends, then find the next one. Who cancels this closes the driver,
+        which still has to tell the work to stop."""
+        while True:
+            self._reason = await self._hear(driver)
+            self._driver = None
+            await driver.end()
+            lost = [Lost(ticket, self._reason, False) for ticket in self._out]
+            self._forget()
+            self._news.put_nowait([*lost, WentAway(self._reason)])
+            driver, self._capacity = await self._found_again()
+            self._driver = driver
+            self._news.put_nowait([CameBack()])
+
+    async def _found_again(self) -> tuple[_DriverProcess, Capacity]:
+        pause, longest = self._pauses
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest)
+            try:
+                return await self._connected()
+            except (BackendAway, BackendUnfit) as error:
+                if isinstance(error, BackendUnfit) and error.message != self._reason:
+                    self._news.put_nowait([WentAway(error.message)])
+                self._reason = error.message
+
+    async def _hear(self, driver: _DriverProcess) -> str:
+        """Why it ended."""
+        try:
+            while True:
+                async with asyncio.timeout(self._silence_seconds):
+                    reply = await driver.receive()
+                if isinstance(reply, Away):
+                    return reply.reason
+                if isinstance(reply, Told):
+                    self._tell(reply.said)
+                elif isinstance(reply, Beat):
+                    self._capacity = reply.capacity
+                elif isinstance(reply, Logged):
+                    log.log(reply.level, "%s", reply.text)
+                elif isinstance(reply, Seen) and (asked := self._looks.pop(reply.number, None)):
+                    asked.set_result(reply)
+        except TimeoutError:
+            return f"the driver has said nothing for {self._silence_seconds:.0f} seconds"
+        except (OSError, EOFError):
+            return await driver.end()
+        except Exception as defect:  # of ours: another driver may be understood
+            log.exception("%s: the driver cannot be understood", self.address)
+            return f"the driver cannot be understood: {defect!r}"
+
+    def _tell(self, said: Sequence[Sequence[Any]]) -> None:
+        events = [word for word in map(word_of, said) if self._heed(word)]
+        if events:
+            self._news.put_nowait(events)
+
+    def _heed(self, word: Word) -> TypeGuard[Event]:
+        """Whether the pool is to hear of it."""
+        match word:
+            case Withdrawn():
+                for ticket in word.tickets:
+                    self._out.pop(ticket, None)
+                answered = self._cancels.pop(word.number, None)
+                if answered is not None:
+                    answered.set_result(None)
+                return False
+            case WentAway() | CameBack():
+                self._away = word.reason if isinstance(word, WentAway) else ""
+                return True
+        if word.ticket not in self._out:
+            return False
+        if isinstance(word, Started):
+            self._out[word.ticket] = True
+        elif not isinstance(word, Progressed):
+            del self._out[word.ticket]
+        return True
+
+    def _forget(self) -> None:
+        self._out.clear()
+        self._unsent = self._sending = None
+        self._away = ""
+        for answered in self._cancels.values():
+            answered.set_result(None)
+        self._cancels.clear()
+        for asked in self._looks.values():
+            asked.set_result(Seen(0, None, self._worded(self._reason)))
+        self._looks.clear()
+
+
+def _frames(unsent: Sequence[tuple[str, bytes]], most: int) -> Iterator[list[tuple[str, bytes]]]:
+    """Small jobs together, large ones for themselves."""
+    jobs, size = list[tuple[str, bytes]](), 0
+    for ticket, blob in unsent:
+        if jobs and size + len(blob) > most:
+            yield jobs
+            jobs, size = [], 0
+        jobs.append((ticket, blob))
+        size += len(blob)
+    if jobs:
+        yield jobs
+
+
+class _DriverProcess:
+    """A child process with `driver`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._input = process.stdin
+        self._output = process.stdout
+        self._errors = b""
+        self._reading = asyncio.ensure_future(self._read_errors())
+        self._ended = ""
+
+    @classmethod
+    async def start(cls, module: str, environment: Mapping[str, str]) -> _DriverProcess:
+        """In a session of its own: what is typed at a terminal is for the engine."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-X", "utf8", "-m", module),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=_environment(environment),
+            start_new_session=True,
+        )
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def send(self, *requests: Request) -> None:
+        """In this order, and nothing between them. Raises `OSError` when the driver is gone."""
+        for request in requests:
+            self._input.write(framed(request))
+        await self._input.drain()
+
+    async def receive(self) -> Reply:
+        """Raises `EOFError` when the driver is gone."""
+        head = await self._output.readexactly(LENGTH_BYTES)
+        return reply_of(await self._output.readexactly(length_of(head)))
+
+    async def close(self) -> None:
+        """Let it disconnect, and end it if that takes too long."""
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.send(Close())
+                await self._gone()
+        await self.end()
+
+    async def end(self) -> str:
+        """Nothing of it is left. Returns why it ended, if it ended by itself."""
+        if not self._ended:
+            code = await self._wait_or_kill()
+            self._input.close()
+            await self._reading
+            fatal = _FATAL.findall(self._errors.decode(errors="replace"))
+            said = f": {fatal[-1][:300]}" if fatal else ""
+            self._ended = f"the process that held the connection ended (exit code {code}){said}"
+        return self._ended
+
+    async def _wait_or_kill(self) -> int:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                return await self._gone()
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        return await self._gone()
+
+    async def _gone(self) -> int:
+        """What it still says is read: it waits for that, and asyncio for the end of its output."""
+        while await self._output.read(READ_BYTES):
+            pass
+        return await self._process.wait()
+
+    async def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        while some := await self._process.stderr.read(4096):
+            self._errors = (self._errors + some)[-ERRORS_MAX:]
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    """The driver finds this package where the engine has it, and none of our secrets."""
+    home = str(Path(anabranch.__file__).parent.parent)
+    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+    inherited = {name: value for name, value in os.environ.items() if not is_ours(name)}
+    return {**inherited, **more, "PYTHONPATH": path}

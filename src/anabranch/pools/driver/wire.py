@@ -1,0 +1,197 @@
+"""What the engine and a driver say to each other: frames over the driver's pipes.
+
+A frame is its length in eight bytes, and a message in msgpack.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from anabranch.pools.address import PoolOptions
+from anabranch.pools.backend import (
+    CameBack,
+    Capacity,
+    Event,
+    Finished,
+    Lost,
+    Progressed,
+    Started,
+    Unusable,
+    WentAway,
+)
+
+_LENGTH = struct.Struct(">Q")
+LENGTH_BYTES = _LENGTH.size
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    pass
+
+
+# -- from the engine -------------------------------------------------------------------------
+
+
+class Connect(_Message, frozen=True):
+    """The first message."""
+
+    pool: PoolOptions
+    entry: str  # the module whose functions do the jobs
+    versions: dict[str, str]  # of the engine, see `fitness`
+
+
+class Submit(_Message, frozen=True):
+    """Jobs that are given to the cluster together."""
+
+    jobs: list[tuple[str, bytes]]  # ticket and blob
+
+    @property
+    def tickets(self) -> list[str]:
+        return [ticket for ticket, _ in self.jobs]
+
+
+class Cancel(_Message, frozen=True):
+    """Answered by something said: `Withdrawn` with this number."""
+
+    number: int
+    tickets: list[str]
+    force: bool
+
+
+class Look(_Message, frozen=True):
+    """Answered by `Seen` with this number."""
+
+    number: int
+
+
+class Close(_Message, frozen=True):
+    """Withdraw everything, disconnect and end."""
+
+
+Request = Connect | Submit | Cancel | Look | Close
+
+
+# -- from the driver -------------------------------------------------------------------------
+
+
+class Connected(_Message, frozen=True):
+    capacity: Capacity
+
+
+class Refused(_Message, frozen=True):
+    """Instead of `Connected`; the driver ends."""
+
+    reason: str
+    unfit: bool
+
+
+class Withdrawn(msgspec.Struct, frozen=True):
+    """What of a `Cancel` is over with it: nothing more is told of these tickets."""
+
+    number: int
+    tickets: list[str]
+
+
+Word = Event | Withdrawn
+
+#: The first part of a thing said, and what the others are.
+WORDS: Mapping[str, type[Any]] = {
+    "started": Started,
+    "progressed": Progressed,
+    "finished": Finished,
+    "lost": Lost,
+    "unusable": Unusable,
+    "away": WentAway,
+    "back": CameBack,
+    "withdrawn": Withdrawn,
+}
+_NAMES = {kind: name for name, kind in WORDS.items()}
+
+
+def word_of(said: Sequence[Any]) -> Word:
+    """Raises `ValueError` for what is none: a driver is no more trusted than its cluster."""
+    name, *values = said or ("",)
+    kind = WORDS.get(name) if isinstance(name, str) else None
+    if kind is None or len(values) != len(kind.__struct_fields__):
+        raise ValueError(f"{name!r:.40} with {len(values)} values is no word of a driver")
+    fields = dict(zip(kind.__struct_fields__, values, strict=True))
+    word: Word = msgspec.convert(fields, kind)
+    return word
+
+
+def said_of(word: Word) -> tuple[Any, ...]:
+    return _NAMES[type(word)], *msgspec.structs.astuple(word)
+
+
+class Told(_Message, frozen=True):
+    """What became of tickets and of the contact, in this order: see `WORDS`."""
+
+    said: list[tuple[Any, ...]]
+
+
+class Seen(_Message, frozen=True):
+    """What the cluster has now, or why that cannot be said."""
+
+    number: int
+    capacity: Capacity | None
+    reason: str = ""
+
+
+class Logged(_Message, frozen=True):
+    """A line for the log of the engine."""
+
+    level: int
+    text: str
+
+
+class Beat(_Message, frozen=True):
+    """The cluster still answers."""
+
+    capacity: Capacity
+
+
+class Away(_Message, frozen=True):
+    """The cluster no longer answers; the driver ends."""
+
+    reason: str
+
+
+Reply = Connected | Refused | Told | Seen | Logged | Beat | Away
+
+request_of: Callable[[bytes], Request] = msgspec.msgpack.Decoder(Request).decode
+reply_of: Callable[[bytes], Reply] = msgspec.msgpack.Decoder(Reply).decode
+
+
+def _plain(value: object) -> bytes:
+    """Sealed blobs are bytes that print nothing."""
+    if isinstance(value, bytes):
+        return bytes(value)
+    raise TypeError(f"a frame cannot hold a {type(value).__name__}")
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
+
+
+#: Things said, on their way to a driver.
+encode_said: Callable[[Sequence[tuple[Any, ...]]], bytes] = _encode
+_decode_said = msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode
+
+
+def decode_said(said: Any) -> list[tuple[Any, ...]]:
+    """Raises `ValueError` for anything but bytes of `encode_said`."""
+    if not isinstance(said, bytes):
+        raise ValueError(f"the cluster says no bytes of ours but a {type(said).__name__}")
+    return _decode_said(said)
+
+
+def framed(message: Request | Reply) -> bytes:
+    body = _encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+def length_of(head: bytes) -> int:
+    length: int = _LENGTH.unpack(head)[0]
+    return length
