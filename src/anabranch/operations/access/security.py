@@ -225,7 +225,7 @@ def check_files(facts: _Facts) -> Iterator[Finding]:
         yield _risk(
             "files",
             "definitions name every file that the server may read",
-            "a definition can show the files of others to whoever reads the run",
+            "a definition can put the files of others into its results",
             "files_allowed = the folders that definitions need, or none",
         )
     else:
