@@ -6,8 +6,8 @@ from random import Random
 
 from anabranch.kernel import stimuli as s
 from anabranch.operations.definitions.prepare import compiler, prepare
-from anabranch.runtime.core import Core, Turned
-from anabranch.runtime.effects import Replied
+from anabranch.runtime.core import Core
+from anabranch.runtime.effects import Replied, Turned
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.recovery import recover
 from anabranch.store.memory.store import MemoryStore

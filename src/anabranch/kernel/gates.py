@@ -51,8 +51,11 @@ def readmit(turn: Turn) -> None:
             continue
         try:
             allowed = admitted(admission, names_for(turn.state, token, turn.values))
-        except ExpressionError:
-            continue  # it stays where it is; `explain` shows the gate
+        except ExpressionError as error:
+            if turn.budget.is_spent:  # by others, perhaps: nobody would ask again
+                fault = Fault("expression", f"admission of step {token.step}: {error}", "", False)
+                turn.agenda.append(Conclude(token.id, fault))
+            continue  # else it stays where it is; `explain` shows the gate
         if allowed:
             turn.emit(e.TokenAdmitted(token.id, "context"))
             turn.agenda.append(Activate(token.id))

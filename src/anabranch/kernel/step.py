@@ -3,6 +3,9 @@
 `step(net, state, stimulus, at)` takes a state by ownership, advances it and returns what was
 recorded. It refuses a stimulus that does not fit (`Refused`, `InputError`) before anything is
 emitted, so a refusal leaves the state as it was.
+
+All expressions that one call evaluates share one budget (`expressions.budget`), so that no stimulus
+holds the caller for longer than that, however many arcs follow from it.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anabranch.errors import AnabranchError, ExpressionError, InputError, Refused
+from anabranch.expressions.budget import TurnBudget, share_budget, unshare_budget
 from anabranch.kernel import events as e
 from anabranch.kernel import (
     fans,
@@ -45,9 +49,15 @@ from anabranch.net.problems import did_you_mean
 
 
 def step(
-    net: Net, state: State, stimulus: s.Stimulus, at: int, values: ValueAccess = INLINE
+    net: Net,
+    state: State,
+    stimulus: s.Stimulus,
+    at: int,
+    values: ValueAccess = INLINE,
+    budget: TurnBudget | None = None,
 ) -> list[e.Event]:
-    """Decide what `stimulus`, arriving at instant `at`, means for this run."""
+    """Decide what `stimulus`, arriving at instant `at`, means for this run. `budget` is what its
+    expressions may take together; without one, as much as a turn always may."""
     if state.status:  # it has finished
         if isinstance(stimulus, s.Decide) and gates.said_before(state, stimulus):
             return []
@@ -63,11 +73,18 @@ def step(
         first_token=state.next_token,
         tokens_before=len(state.tokens),
         values=values,
+        budget=budget or TurnBudget(),
     )
     try:
-        _STIMULI[type(stimulus)](turn, stimulus)
-        if type(stimulus) is not s.JobStart:  # nothing follows from a start
+        if type(stimulus) is s.JobStart:  # nothing follows from a start
+            jobs.start(turn, stimulus)
+            return turn.events
+        shared = share_budget(turn.budget)
+        try:
+            _STIMULI[type(stimulus)](turn, stimulus)
             _work_off(turn)
+        finally:
+            unshare_budget(shared)
     except AnabranchError as error:
         if turn.events:  # not a refusal any more: the state has moved
             raise RuntimeError(f"refused halfway through a turn: {error}") from error
@@ -198,7 +215,6 @@ _STIMULI: dict[type, Callable[[Turn, Any], None]] = {
     s.Start: _start,
     s.Admit: limits.admit,
     s.Tick: _tick,
-    s.JobStart: jobs.start,
     s.JobExtend: jobs.extend,
     s.JobProgress: jobs.progress,
     s.JobPark: signals.park,

@@ -127,6 +127,7 @@ def take_over_next(turn: Turn) -> bool:
     """Once everything has followed from what came before, the next of them goes on."""
     while turn.to_take_over:
         _, name, slot = heappop(turn.to_take_over)
+        turn.budget.renew()  # in the origin this answer had a turn of its own
         if slot != PLAIN_SLOT:
             settle_slot(turn, name, slot)
             return True

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.expressions.budget import TurnBudget
 from anabranch.kernel.empty import EMPTY
 from anabranch.kernel.events import Event, TokenCreated
 from anabranch.kernel.evolve import evolve
@@ -76,6 +77,7 @@ class Turn(msgspec.Struct, gc=False):
     first_token: int = 0  # tokens from here on came into being in this turn
     tokens_before: int = 0  # how many there were when it began
     values: ValueAccess = INLINE
+    budget: TurnBudget = msgspec.field(default_factory=TurnBudget)  # of all that it evaluates
     #: In a redriven run: (place in the origin, token, slot) of the answers that are taken over.
     to_take_over: list[tuple[int, int, int]] = []
     slots_to_take_over: dict[int, int] = {}  # how many of them each token has in its fan

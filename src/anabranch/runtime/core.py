@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import ChainMap, OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-import msgspec
-
 from anabranch.errors import (
     AnabranchError,
     DamagedRun,
@@ -22,6 +20,7 @@ from anabranch.errors import (
     NotFound,
     Refused,
 )
+from anabranch.expressions.budget import TURN_WORK_MAX, TurnBudget
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import reason_of
@@ -31,7 +30,7 @@ from anabranch.kernel.step import step
 from anabranch.kernel.timing import next_wake
 from anabranch.net.net import Net
 from anabranch.runtime.child_runs import Arrival, ChildRuns
-from anabranch.runtime.effects import DurableEvents, Effect, Replied
+from anabranch.runtime.effects import DurableEvents, Effect, Replied, Turned
 from anabranch.runtime.jobs.concurrency import JobQueues
 from anabranch.runtime.jobs.pool_queues import EVERY_POOL, PoolQueues
 from anabranch.runtime.live_run import LiveRun, load_state
@@ -70,18 +69,6 @@ def run_exists(run: str) -> InputError:
 def everywhere(_run: str) -> bool:
     """An engine that shares its store with no other owns every run."""
     return True
-
-
-class Turned(msgspec.Struct):
-    batch: Batch
-    effects: list[Effect]
-
-    @property
-    def empty(self) -> bool:
-        """Nothing is to be written, and nothing to leave."""
-        batch = self.batch
-        written = batch.commits or batch.answers or batch.payloads or batch.requests
-        return not (written or self.effects)
 
 
 class Core:
@@ -146,6 +133,7 @@ class Core:
         self._answers: dict[int, bytes] = {}
         self._messages: list[tuple[str, bytes, int]] = []
         self._requests: list[tuple[str, RequestRecord]] = []  # with their runs
+        self._work = 0  # of the expressions that were evaluated in this turn
         self._sealed_as: dict[int, str] = {}  # message → the name of what is sealed for its start
 
     # -- in ----------------------------------------------------------------------------------
@@ -247,14 +235,16 @@ class Core:
 
     def turn(self, now: int, *, ring: bool = True) -> Turned:
         """Without `ring` timers that are due wait for a later turn."""
+        self._work = 0
         if ring:
             self._ring(now)
         some = max(TURN_MAX - len(self._inbox), RECOVERED_MAX)
         recovered = min(len(self._recovered), some)
-        for _ in range(recovered):
-            self._take(self._recovered.popleft(), now)
-        for _ in range(min(len(self._inbox), TURN_MAX - recovered)):
-            self._take(self._inbox.popleft(), now)
+        fresh = min(len(self._inbox), TURN_MAX - recovered)
+        for arrivals, count in ((self._recovered, recovered), (self._inbox, fresh)):
+            for _ in range(count):
+                if self._work <= TURN_WORK_MAX:  # the others wait for the next turn
+                    self._take(arrivals.popleft(), now)
         while self.family.said:
             self._take(self.family.said.popleft(), now)
         if self.taking_work:
@@ -265,6 +255,11 @@ class Core:
         for at, run in self.wake_times.due(now):
             self.engine_metrics.rang(now - at)
             self.offer(run, s.Tick())
+
+    @property
+    def worked_long(self) -> bool:
+        """Whether the expressions of this turn took as much as those of one run may."""
+        return self._work > TURN_WORK_MAX
 
     def _take(self, arrival: Arrival, now: int) -> None:
         if self.here is not everywhere and not self.here(arrival.run):
@@ -376,7 +371,13 @@ class Core:
         if type(stimulus) is s.JobStart:  # nothing is looked at
             events = step(live.net, live.state, stimulus, now)
         else:
-            events = step(live.net, live.state, stimulus, now, self._access(live, stimulus))
+            budget = TurnBudget()
+            try:  # the access is in no variable: it is hidden from the collector, a frame is not
+                events = step(
+                    live.net, live.state, stimulus, now, self._access(live, stimulus), budget
+                )
+            finally:
+                self._work += budget.used_before + budget.used
         if not events:
             return
         if live.fresh:

@@ -10,6 +10,7 @@ from anabranch.errors import AnabranchError
 from anabranch.kernel.events import Event
 from anabranch.kernel.state import State
 from anabranch.store.admission_ports import Admission
+from anabranch.store.ports import Batch
 
 
 class Execute(msgspec.Struct, frozen=True, gc=False):
@@ -68,3 +69,17 @@ class LeavePlaces(msgspec.Struct, frozen=True):
 
 
 Effect = Execute | Stop | DurableEvents | Replied | SeekPlaces | LeavePlaces
+
+
+class Turned(msgspec.Struct):
+    """What a turn of the engine came to: what is written, and what leaves once it is."""
+
+    batch: Batch
+    effects: list[Effect]
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is to be written, and nothing to leave."""
+        batch = self.batch
+        written = batch.commits or batch.answers or batch.payloads or batch.requests
+        return not (written or self.effects)

@@ -32,9 +32,9 @@ from anabranch.runtime.cluster.directory import ServerDirectory
 from anabranch.runtime.cluster.failover import Failover
 from anabranch.runtime.cluster.member import ClusterMember
 from anabranch.runtime.cluster.remote_news import MovedListener
-from anabranch.runtime.core import Core, Turned, run_exists
+from anabranch.runtime.core import Core, run_exists
 from anabranch.runtime.defects import is_known, log_defect
-from anabranch.runtime.effects import DurableEvents, Execute, LeavePlaces, Replied, SeekPlaces, Stop
+from anabranch.runtime.effects import DurableEvents, Execute, Replied, Stop, Turned
 from anabranch.runtime.followed_runs import FollowedRuns
 from anabranch.runtime.housekeeping import Housekeeping
 from anabranch.runtime.jobs.concurrency import job_queues_for
@@ -295,7 +295,7 @@ class EngineLoop:
         if not (between.waiting and between.come_first(self._core.inbox)):
             for _ in range(TURNS_AT_ONCE):
                 await self._turn_once()
-                if between.waiting or not self._core.busy:
+                if between.waiting or not self._core.busy or self._core.worked_long:
                     break
         if between.waiting:
             await self._writer.drain()
@@ -360,7 +360,7 @@ class EngineLoop:
                         self._safe.release(effect.run)
                 case Replied():
                     self.subscribers.reply(effect)
-                case SeekPlaces() | LeavePlaces():
+                case _:  # a place is sought, or left
                     self._admissions.note(effect)
 
     def _fail(self, failure: BaseException) -> None:

@@ -11,8 +11,7 @@ from anabranch.errors import AnabranchError, Conflict
 from anabranch.runtime.between_turns import BetweenTurns
 from anabranch.runtime.cluster.failover import Failover
 from anabranch.runtime.cluster.member import ClusterMember
-from anabranch.runtime.core import Turned
-from anabranch.runtime.effects import Replied
+from anabranch.runtime.effects import Replied, Turned
 from anabranch.runtime.messages.mailbox import Mailbox
 from anabranch.runtime.messages.subscribers import Subscribers
 from anabranch.runtime.writer import Writer

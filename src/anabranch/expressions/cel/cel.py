@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from anabranch.expressions.budget import TooMuch, shared_budget
 from anabranch.expressions.cel import tree
 from anabranch.expressions.cel.functions import IMPLEMENTATIONS
 from anabranch.expressions.cel.operators import (
@@ -27,7 +28,6 @@ from anabranch.expressions.cel.operators import (
     element,
     equal,
     negative,
-    spend_characters,
     spend_operands,
 )
 from anabranch.expressions.cel.parser import parse
@@ -35,6 +35,7 @@ from anabranch.expressions.cel.values import (
     LIST_MAX,
     NODES_MAX,
     NUMBERS,
+    STEP_WORK,
     STEPS_MAX,
     BoolKey,
     CelError,
@@ -55,17 +56,23 @@ T = TypeVar("T")
 class EvaluationFrame:
     """One evaluation: the names from outside, the variables of macros, the steps left."""
 
-    __slots__ = ("left", "names", "variables")
+    __slots__ = ("left", "names", "turn", "variables")
 
     def __init__(self, names: Mapping[str, Any], steps: int = STEPS_MAX) -> None:
         self.names = names
         self.variables: dict[str, Any] = {}
         self.left = steps
+        self.turn = shared_budget()
 
     def spend(self, steps: int) -> None:
         self.left -= steps
         if self.left < 0:
             raise CelLimitError(f"the expression takes more than {STEPS_MAX:,} steps")
+        if self.turn is not None:
+            try:
+                self.turn.charge(STEP_WORK * steps)
+            except TooMuch as error:
+                raise CelLimitError(str(error)) from None
 
 
 Run = Callable[[EvaluationFrame], Any]
@@ -314,7 +321,7 @@ class _Loop(msgspec.Struct, frozen=True):
         value = self.over(frame)
         if isinstance(value, list | tuple | dict):
             if len(value) > LIST_MAX:  # a map from outside may have any number of keys
-                spend_characters(frame.spend, 8 * len(value))
+                frame.spend(len(value) // 2)
             return [key_value(key) for key in value] if isinstance(value, dict) else list(value)
         raise CelEvalError(f"a {kind_of(value)} has no elements to go through")
 

@@ -173,7 +173,7 @@ def _matches(spend: Spend, text: Any, pattern: Any) -> bool:
         raise CelLimitError("the pattern of matches has more than 1024 characters")
     spend_characters(spend, 8 * len(pattern))
     automaton = compiled(pattern)
-    spend(automaton.built // 8)  # a pattern may be put together anew for each element
+    spend(2 * automaton.built)  # a pattern may be put together anew for each element
     return automaton.search(text, spend)
 
 
@@ -195,6 +195,8 @@ def _join(spend: Spend, values: Any, separator: Any = "") -> str:
     for item in items:
         if isinstance(item, list | tuple | dict):
             raise _no("join", item)
+        if isinstance(item, str | bytes):
+            spend_characters(spend, 2 * len(item))
         parts.append(text_of(item))
         size += len(parts[-1]) + len(separator)
         if size > TEXT_MAX:

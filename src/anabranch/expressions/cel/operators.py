@@ -227,7 +227,7 @@ def _equal_lists(left: Any, right: Any, spend: Spend, depth: int) -> bool:
 
 
 def _equal_maps(left: Any, right: Any, spend: Spend, depth: int) -> bool:
-    spend(1 + len(left))
+    spend(1 + 2 * len(left))
     inner = _deeper(depth)
     if left.keys() != right.keys():
         return False

@@ -41,25 +41,19 @@ class _State(msgspec.Struct):
     onward: tuple[int, ...] = ()
 
 
-class Pattern:
-    def __init__(self, pattern: str) -> None:
-        self._states: list[_State] = [_State()]  # state 0 is the end
-        self.built = 0
-        self._start = self._build(read_pattern(pattern), 0)
+class _Automaton:
+    """The states of a pattern, and the one in which it begins."""
+
+    def __init__(self, part: Part) -> None:
+        self.states: list[_State] = [_State()]  # state 0 is the end
+        self.start = self._build(part, 0)
 
     def _add(self, state: _State) -> int:
-        self._states.append(state)
-        return len(self._states) - 1
-
-    def _count(self) -> None:
-        """Parts and not states: a repetition of nothing takes time as well."""
-        self.built += 1
-        if self.built > STATES_MAX:
-            raise wrong(f"the pattern needs more than {STATES_MAX} states; repeat less")
+        self.states.append(state)
+        return len(self.states) - 1
 
     def _build(self, part: Part, onward: int) -> int:
         """The state in which the part begins, when `onward` is what follows it."""
-        self._count()
         match part:
             case One(test):
                 return self._add(_State(test=test, onward=(onward,)))
@@ -78,7 +72,7 @@ class Pattern:
     def _build_repeat(self, inner: Part, least: int, most: int | None, onward: int) -> int:
         if most is None:
             again = self._add(_State())
-            self._states[again].onward = (self._build(inner, again), onward)
+            self.states[again].onward = (self._build(inner, again), onward)
             onward = again
         else:
             done = onward
@@ -88,11 +82,26 @@ class Pattern:
             onward = self._build(inner, onward)
         return onward
 
+
+class Pattern:
+    """Read at once. Its automaton is built when it first meets a text; `built` says of how many
+    parts, so that they can be paid for before."""
+
+    def __init__(self, pattern: str) -> None:
+        self._part = read_pattern(pattern)
+        self._automaton: _Automaton | None = None
+        self.built = _parts_to_build(self._part)
+        if self.built > STATES_MAX:
+            raise wrong(f"the pattern needs more than {STATES_MAX} states; repeat less")
+
     def search(self, text: str, spend: Spend) -> bool:
         """Whether the pattern fits somewhere in the text."""
+        if self._automaton is None:
+            self._automaton = _Automaton(self._part)
+        states, start = self._automaton.states, self._automaton.start
         current: set[int] = set()
         for at in range(len(text) + 1):
-            reached = self._passed_on({self._start} | current, text, at)
+            reached = _passed_on(states, {start} | current, text, at)
             if 0 in reached:
                 return True
             if at == len(text):
@@ -101,23 +110,34 @@ class Pattern:
             character = text[at]
             current = {
                 state.onward[0]
-                for state in (self._states[index] for index in reached)
+                for state in (states[index] for index in reached)
                 if state.test is not None and state.test(character)
             }
         return False
 
-    def _passed_on(self, states: set[int], text: str, at: int) -> set[int]:
-        reached: set[int] = set()
-        open_states = list(states)
-        while open_states:
-            index = open_states.pop()
-            if index in reached:
-                continue
-            reached.add(index)
-            state = self._states[index]
-            if state.test is None and (not state.place or _holds(state.place, text, at)):
-                open_states.extend(state.onward)
-        return reached
+
+def _passed_on(states: list[_State], begin: set[int], text: str, at: int) -> set[int]:
+    reached: set[int] = set()
+    open_states = list(begin)
+    while open_states:
+        index = open_states.pop()
+        if index in reached:
+            continue
+        reached.add(index)
+        state = states[index]
+        if state.test is None and (not state.place or _holds(state.place, text, at)):
+            open_states.extend(state.onward)
+    return reached
+
+
+def _parts_to_build(part: Part) -> int:
+    """Parts and not states: a repetition of nothing takes time as well."""
+    match part:
+        case Sequence(parts) | Choice(parts):
+            return 1 + sum(map(_parts_to_build, parts))
+        case Repeat(inner, least, most):
+            return 1 + _parts_to_build(inner) * (least + 1 if most is None else most)
+    return 1
 
 
 def _holds(sign: str, text: str, at: int) -> bool:

@@ -87,8 +87,8 @@ def statistic(name: str) -> Callable[[Spend, Any], float]:
     work = _STATISTICS[name]
 
     def apply(spend: Spend, values: Any) -> float:
+        spend(len(the_list(values, name)))
         numbers = _doubles(values, name)
-        spend(len(numbers))
         return work(numbers) if numbers else 0.0
 
     return apply

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from anabranch.errors import ExpressionError
+from anabranch.expressions.budget import TooMuch, charge_shared
 
 SOURCE_BYTES_MAX: Final = 1024
 NODES_MAX: Final = 4096
@@ -23,6 +24,7 @@ LIST_MAX: Final = 64  # of every list that comes from outside, however deep
 MADE_LIST_MAX: Final = 1024  # of a list that an expression puts together
 TEXT_MAX: Final = 1_048_576  # characters of a text that an expression puts together
 STEPS_MAX: Final = 250_000  # of one evaluation
+STEP_WORK: Final = 64  # what a step takes of the budget of a turn
 STEP_CHARACTERS: Final = 64  # read, compared or made by one step
 VALUE_DEPTH_MAX: Final = 64
 
@@ -127,6 +129,14 @@ def number_text(number: float) -> str:
     return repr(number)
 
 
+def charge_turn(steps: int) -> None:
+    """Of the budget that all evaluations of a turn share, if there is one."""
+    try:
+        charge_shared(STEP_WORK * steps)
+    except TooMuch as error:
+        raise CelLimitError(str(error)) from None
+
+
 def text_of(value: Any) -> str:
     """The value inside a text."""
     match value:
@@ -160,6 +170,8 @@ def plain_of(value: Any, depth: int = 0, left: list[int] | None = None) -> Any:
         return "0x" + value.hex()
     if kind is float and not isfinite(value):
         raise CelEvalError("the result is not a finite number")
+    if kind is list or kind is tuple or kind is dict:
+        charge_turn(1 + len(value))
     if kind is list or kind is tuple:
         return [plain_of(item, depth + 1, left) for item in value]
     if kind is dict:
@@ -217,6 +229,7 @@ def check_lists(value: Any, depth: int = 0) -> None:
         items = value.values()
     else:
         return
+    charge_turn(1 + len(value))
     if depth >= VALUE_DEPTH_MAX:
         raise CelLimitError(f"a value is nested more than {VALUE_DEPTH_MAX} deep")
     for item in items:

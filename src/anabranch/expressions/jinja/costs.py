@@ -11,93 +11,26 @@ test walks them. So a name without a known cost cannot come in.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from jinja2 import Undefined
-
-from anabranch.expressions.jinja.limits import TemplateLimits, TooMuch
+from anabranch.expressions.budget import TooMuch
 from anabranch.expressions.jinja.meter import Meter
+from anabranch.expressions.jinja.spending import (
+    ELEMENT,
+    SCALARS,
+    SMALL,
+    Spending,
+    bounded_list,
+    check_items,
+    check_key,
+)
 from anabranch.expressions.text_search import search_cost
 
-ELEMENT: Final = 8
-SMALL: Final = 64  # reading so few characters is paid for by the step or turn that does it
-KEY_MAX: Final = 65_536  # characters of a text that is looked up as a key
-_SCALARS: Final = frozenset({int, float, bool, type(None)})
+PIECE: Final = 2 * ELEMENT  # a text that is cut out of another one
+LETTER: Final = 2  # a character whose case or kind is looked up
 _LINES = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-
-
-class Spending:
-    """What one evaluation has used of its budget."""
-
-    work = 0
-    limits: TemplateLimits
-
-    def charge(self, units: int) -> None:
-        self.work += units
-        if self.work > self.limits.work_max:
-            raise TooMuch("work of", self.work, "work_max", self.limits.work_max)
-
-    def charge_value(self, value: Any) -> None:
-        """For work that looks at every part of a value."""
-        kind = type(value)
-        if kind in _SCALARS:
-            return
-        if kind is str:
-            self.charge(len(value))
-        else:
-            self.charge(weigh(value, self.limits.work_max))
-
-    def charge_order(self, keys: list[Any]) -> None:
-        """For sorting by these keys."""
-        total = ELEMENT * len(keys)
-        for key in keys:
-            if type(key) is str:
-                total += len(key)
-            elif type(key) not in _SCALARS:
-                total += weigh(key, self.limits.work_max - total)
-        self.charge(total * max(len(keys).bit_length(), 1))
-
-
-def weigh(value: Any, most: int) -> int:
-    """How large a value is with all its parts, in units; counting stops beyond `most`."""
-    total = 0
-    waiting = [value]
-    while waiting and total <= most:
-        item = waiting.pop()
-        total += 1
-        if isinstance(item, str):
-            total += len(item)
-        elif isinstance(item, int):
-            total += item.bit_length() >> 6
-        elif isinstance(item, Mapping):
-            total += ELEMENT * len(item)
-            if total <= most:
-                waiting += item
-                waiting += item.values()
-        elif isinstance(item, (list, tuple, range)):
-            total += ELEMENT * len(item)
-            if total <= most:
-                waiting += item
-    return total
-
-
-def bounded_list(scope: Spending, value: Iterable[Any]) -> list[Any]:
-    """The elements as a list, not more than one sequence may have."""
-    most = scope.limits.items_max
-    if isinstance(value, Undefined):
-        return []
-    if type(value) is list or isinstance(value, Sized):
-        scope.charge(ELEMENT * len(value))
-        if len(value) > most:
-            raise TooMuch("a sequence of length", len(value), "items_max", most)
-        return list(value)
-    items = list(islice(value, most + 1))
-    scope.charge(ELEMENT * len(items))
-    if len(items) > most:
-        raise TooMuch("a sequence of length", len(items), "items_max", most)
-    return items
 
 
 # -- operators -------------------------------------------------------------------------------
@@ -106,13 +39,15 @@ def bounded_list(scope: Spending, value: Iterable[Any]) -> list[Any]:
 def charge_comparison(scope: Spending, left: Any, right: Any) -> None:
     """Both sides are looked at together, so the smaller one bounds the work."""
     one, other = type(left), type(right)
-    if one in _SCALARS or other in _SCALARS:
+    if one in SCALARS or other in SCALARS:
         return
     if one is str and other is str:
         if len(left) > SMALL:
             scope.charge(min(len(left), len(right)))
-    else:
-        scope.charge_value(left)
+        return
+    scope.charge_value(left)
+    if other is not dict and isinstance(right, Mapping):  # it makes a dict of itself first
+        scope.charge_value(right)
 
 
 def charge_search(scope: Spending, item: Any, container: Any) -> None:
@@ -122,16 +57,11 @@ def charge_search(scope: Spending, item: Any, container: Any) -> None:
         check_key(item)
     elif isinstance(container, (list, tuple)):
         scope.charge(ELEMENT * len(container))
-        if type(item) not in _SCALARS:
+        if type(item) not in SCALARS:
             scope.charge_value(container)
     elif isinstance(container, range):
         # Whatever is no whole number is looked for one by one.
         scope.charge(ELEMENT * len(container))
-
-
-def check_key(key: Any) -> None:
-    if isinstance(key, str) and len(key) > KEY_MAX:
-        raise TooMuch("a key of length", len(key), "key_max", KEY_MAX)
 
 
 def sliced(scope: Spending, value: Any, start: Any, stop: Any, step: Any) -> Any:
@@ -172,15 +102,16 @@ def _rpartition(scope: Spending, text: str, separator: str) -> tuple[str, str, s
 def _rsplit(scope: Spending, text: str, sep: str | None = None, maxsplit: int = -1) -> list[str]:
     scope.charge(3 * len(text))
     if sep is None:
+        scope.charge(_pieces(text, None, maxsplit))
         return _few(scope, text.rsplit(None, _most_splits(scope, maxsplit)))
     # Turned round, the first piece is the last one, and the search is linear.
-    scope.charge(search_cost(len(text), len(sep)))
+    scope.charge(search_cost(len(text), len(sep)) + _pieces(text, sep, maxsplit))
     parts = text[::-1].split(sep[::-1], _most_splits(scope, maxsplit))
     return [part[::-1] for part in reversed(_few(scope, parts))]
 
 
 def _split(scope: Spending, text: str, sep: str | None = None, maxsplit: int = -1) -> list[str]:
-    scope.charge(search_cost(len(text), len(sep or "")))
+    scope.charge(search_cost(len(text), len(sep or "")) + _pieces(text, sep, maxsplit))
     return _few(scope, text.split(sep, _most_splits(scope, maxsplit)))
 
 
@@ -189,17 +120,24 @@ def _most_splits(scope: Spending, maxsplit: int) -> int:
     return most if maxsplit < 0 else min(maxsplit, most)
 
 
+def _pieces(text: str, separator: str | None, maxsplit: int) -> int:
+    """What the pieces cost that a text falls into, at most."""
+    if not maxsplit or separator == "":
+        return 0
+    if separator is None:
+        return PIECE * (len(text) // 2 + 1) if maxsplit < 0 else PIECE * (maxsplit + 1)
+    hits = text.count(separator)
+    return PIECE * (hits + 1 if maxsplit < 0 else min(hits, maxsplit) + 1)
+
+
 def _few(scope: Spending, parts: list[str]) -> list[str]:
-    most = scope.limits.items_max
-    if len(parts) > most:
-        raise TooMuch("a sequence of length", len(parts), "items_max", most)
-    scope.charge(ELEMENT * len(parts))
+    check_items(scope, len(parts))
     return parts
 
 
 def _splitlines(scope: Spending, text: str, keepends: bool = False) -> list[str]:
     most = scope.limits.items_max
-    scope.charge(len(text))
+    scope.charge(4 * len(text))
     if len(text) > most and sum(1 for _ in islice(_LINES.finditer(text), most)) >= most:
         raise TooMuch("a sequence of length", most + 1, "items_max", most)
     return _few(scope, text.splitlines(keepends))
@@ -221,7 +159,9 @@ def _linear(work: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(scope: Spending, text: str, *args: Any) -> Any:
         if len(text) > SMALL:
-            scope.charge(len(text))
+            scope.charge(LETTER * len(text))
+        for arg in args:
+            scope.charge_value(arg)
         result = work(text, *args)
         if isinstance(result, str) and len(result) > scope.limits.text_max:
             raise TooMuch("a text of length", len(result), "text_max", scope.limits.text_max)
@@ -239,15 +179,11 @@ def _searching(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _metered(name: str) -> Callable[..., str]:
-    """The bounded twin of the method, and what it made."""
+    """The bounded twin of the method."""
 
     def run(scope: Spending, text: str, *args: Any) -> str:
         meter: Meter = scope.environment.meter  # type: ignore[attr-defined]
-        scope.charge(len(text) + 1)
-        if name == "replace" and args and isinstance(args[0], str):
-            scope.charge(2 * search_cost(len(text), len(args[0])))
-        made: str = getattr(meter, name)(text, *args)
-        scope.charge(len(made))
+        made: str = getattr(meter, name)(scope, text, *args)
         return made
 
     return run
@@ -255,9 +191,7 @@ def _metered(name: str) -> Callable[..., str]:
 
 def _joined(scope: Spending, text: str, parts: Iterable[Any]) -> str:
     meter: Meter = scope.environment.meter  # type: ignore[attr-defined]
-    made = meter.join(text, bounded_list(scope, parts))
-    scope.charge(len(made))
-    return made
+    return meter.join(scope, text, bounded_list(scope, parts))
 
 
 _ONCE = (

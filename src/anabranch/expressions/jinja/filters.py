@@ -16,27 +16,22 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from jinja2 import Environment, Undefined, pass_context
-from jinja2.filters import FILTERS, do_float, do_int, do_round, do_truncate, make_attrgetter
+from jinja2 import Undefined, pass_context
+from jinja2.filters import FILTERS, do_float, do_int, do_round, do_truncate
 
-from anabranch.expressions.jinja.costs import (
-    ELEMENT,
-    SMALL,
-    TEXT_METHODS,
-    Spending,
-    bounded_list,
-    check_key,
-)
+from anabranch.expressions.budget import TooMuch
+from anabranch.expressions.jinja.costs import LETTER, TEXT_METHODS
 from anabranch.expressions.jinja.filters_lists import list_filters
-from anabranch.expressions.jinja.limits import TooMuch
-from anabranch.expressions.jinja.meter import Meter
+from anabranch.expressions.jinja.getters import attribute_getter
+from anabranch.expressions.jinja.meter import Meter, json_text
 from anabranch.expressions.jinja.quotes import py, sh, sql
-from anabranch.expressions.text_search import search_cost
+from anabranch.expressions.jinja.spending import CALL, SMALL, Spending, bounded_list, check_key
 
 Filter = Callable[..., Any]
 
 #: They pick something or look at one number: nothing is read or made that could be large.
 FREE = ("abs", "count", "d", "default", "first", "get", "last", "length", "round")
+_NUMBERS = frozenset({int, float})
 _WORDS = re.compile(r"\w+")
 _WORD_BEGINNINGS = re.compile(r"([-\s({\[<]+)")
 
@@ -61,10 +56,10 @@ def _text_filters(meter: Meter) -> dict[str, Filter]:
     """Filters that read a text once. What is no text is written out first, within the limits."""
     limits = meter.limits
 
-    def on_text(work: Callable[[str], Any], rate: int = 1) -> Filter:
+    def on_text(work: Callable[[str], Any], rate: int = LETTER) -> Filter:
         @pass_context
         def run(scope: Spending, value: Any) -> Any:
-            text = value if type(value) is str else meter.text(value)
+            text = value if type(value) is str else meter.text(scope, value)
             if len(text) > SMALL:
                 scope.charge(len(text) * rate)
             result = work(text)
@@ -76,13 +71,15 @@ def _text_filters(meter: Meter) -> dict[str, Filter]:
 
     @pass_context
     def trim(scope: Spending, value: Any, chars: str | None = None) -> str:
-        made: str = TEXT_METHODS["strip"](scope, meter.text(value), chars)
+        made: str = TEXT_METHODS["strip"](scope, meter.text(scope, value), chars)
         return made
 
     @pass_context
     def truncate(scope: Any, value: Any, *args: Any, **kwargs: Any) -> str:
-        text = meter.text(value)
+        text = meter.text(scope, value)
         scope.charge(2 * len(text))
+        for arg in (*args, *kwargs.values()):  # the text at its end
+            scope.charge_value(arg)
         made = do_truncate(scope.environment, text, *args, **kwargs)
         meter.check_text(len(made))
         return made
@@ -98,11 +95,11 @@ def _text_filters(meter: Meter) -> dict[str, Filter]:
         "capitalize": on_text(str.capitalize),
         "lower": on_text(str.lower),
         "split": split,
-        "title": on_text(_titled, rate=16),
+        "title": on_text(_titled, rate=64),
         "trim": trim,
         "truncate": truncate,
         "upper": on_text(str.upper),
-        "wordcount": on_text(lambda text: sum(1 for _ in _WORDS.finditer(text)), rate=8),
+        "wordcount": on_text(lambda text: sum(1 for _ in _WORDS.finditer(text)), rate=32),
     }
 
 
@@ -154,9 +151,7 @@ def _conversions(meter: Meter) -> dict[str, Filter]:
 
     @pass_context
     def string(scope: Spending, value: Any) -> str:
-        text = meter.text(value)
-        scope.charge(len(text))
-        return text
+        return meter.text(scope, value)
 
     return {
         "b64decode": b64decode,
@@ -175,30 +170,25 @@ def _bounded(meter: Meter) -> dict[str, Filter]:
     def tojson(scope: Spending, value: Any, indent: int | None = None) -> str:
         if indent is not None and not 0 <= indent <= 16:
             raise ValueError("tojson: indent must be from 0 to 16")
-        plain, cost = meter.measured(value)
-        scope.charge(cost)
-        if indent:
-            meter.check_text(_blanks(plain, indent, meter.limits.text_max))
-        text = json.dumps(plain, indent=indent, ensure_ascii=False)
-        meter.check_text(len(text))
-        scope.charge(len(text))
-        return text
+
+        def write(plain: Any) -> str:
+            if indent:
+                meter.charge_text(scope, _blanks(plain, indent, meter.limits.text_max))
+            return json_text(plain, indent)
+
+        # With an indent it is Python that writes, and another walk that counts the blanks.
+        return meter.written_out(scope, value, write, rate=1 if indent is None else 8)
 
     @pass_context
     def replace(scope: Spending, value: Any, old: str, new: str, count: int | None = None) -> str:
-        text = meter.text(value)
-        scope.charge(2 * search_cost(len(text), len(old)))
-        made = meter.replace(text, old, new, -1 if count is None else count)
-        scope.charge(len(made))
-        return made
+        text = meter.text(scope, value)
+        return meter.replace(scope, text, old, new, -1 if count is None else count)
 
     @pass_context
     def percent_format(scope: Spending, value: Any, *args: Any, **kwargs: Any) -> str:
         if args and kwargs:
             raise ValueError("format: give positional or named values, not both")
-        made = meter.format(meter.text(value), kwargs or args)
-        scope.charge(len(made))
-        return made
+        return meter.format(scope, meter.text(scope, value), kwargs or args)
 
     @pass_context
     def urlencode(scope: Spending, value: Any) -> str:
@@ -206,7 +196,9 @@ def _bounded(meter: Meter) -> dict[str, Filter]:
             return _url_quoted(scope, meter, value, quote)
         pairs = value.items() if isinstance(value, Mapping) else value
         parts, length = [], 0
-        for key, item in bounded_list(scope, pairs):
+        items = bounded_list(scope, pairs)
+        scope.charge(CALL * len(items))
+        for key, item in items:
             part = "=".join(_url_quoted(scope, meter, one, quote_plus) for one in (key, item))
             length += len(part) + 1
             meter.check_text(length)
@@ -226,27 +218,26 @@ def _combining(meter: Meter) -> dict[str, Filter]:
 
     @pass_context
     def join(scope: Any, value: Any, d: str = "", attribute: Any = None) -> str:
-        items = bounded_list(scope, value)
-        made = meter.join(d, _picked(scope.environment, items, attribute))
-        scope.charge(len(made))
-        return made
+        return meter.join(scope, d, _picked(scope, value, attribute))
 
     @pass_context
     def total(scope: Any, value: Any, attribute: Any = None, start: Any = 0) -> Any:
-        for item in _picked(scope.environment, bounded_list(scope, value), attribute):
+        items = _picked(scope, value, attribute)
+        if not set(map(type, items)) <= _NUMBERS:
+            scope.charge(CALL * len(items))
+        for item in items:
             if type(item) is int or type(item) is float:
                 start = start + item
             else:
-                start = meter.add(start, item)
-                charge_made(scope, start)
+                start = meter.add(scope, start, item)
         return start
 
     return {"join": join, "sum": total}
 
 
 def _url_quoted(scope: Spending, meter: Meter, value: Any, work: Callable[..., str]) -> str:
-    text = meter.text(value)
-    scope.charge(12 * len(text))  # one character is up to twelve
+    text = meter.text(scope, value)
+    scope.charge(24 * len(text))  # one character is up to twelve
     made = work(text, safe="/" if work is quote else "")
     meter.check_text(len(made))
     return made
@@ -265,18 +256,9 @@ def _blanks(plain: Any, indent: int, most: int) -> int:
     return total
 
 
-def charge_made(scope: Spending, value: Any) -> None:
-    """For what `+`, `*` and `sum` made."""
-    if isinstance(value, str):
-        scope.charge(len(value))
-    elif isinstance(value, (list, tuple)):
-        scope.charge(ELEMENT * len(value))
-
-
-def _picked(environment: Environment, value: Iterable[Any], attribute: Any) -> Iterable[Any]:
-    if attribute is None:
-        return value
-    return map(make_attrgetter(environment, attribute), value)
+def _picked(scope: Any, value: Iterable[Any], attribute: Any) -> list[Any]:
+    items = bounded_list(scope, value)
+    return items if attribute is None else attribute_getter(scope, attribute).of_all(items)
 
 
 def _text(value: Any) -> str:

@@ -39,8 +39,9 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja.limits import TemplateLimits, TooMuch, finite, whole
-from anabranch.expressions.jinja.plain import plain_template
+from anabranch.expressions.budget import TooMuch, charge_shared
+from anabranch.expressions.jinja.limits import TemplateLimits, finite, whole
+from anabranch.expressions.jinja.plain import SHORT, plain_template
 from anabranch.expressions.jinja.template import (
     Mode,
     Rendered,
@@ -68,6 +69,8 @@ View = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 FALSE_TEXTS = frozenset({"", "false", "0", "no", "none"})
 LITERALS = {"true": True, "false": False, "null": None, "none": None}
+_WORD_MAX = 5  # letters of the longest of them
+_READ_BACK = 16  # what a character of JSON costs: a list takes two of them
 _PLAIN_MAX = 2**63
 _PLAIN_KINDS = frozenset({str, int, bool, type(None)})
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
@@ -80,18 +83,22 @@ def has_template(text: str) -> bool:
 def truth(value: Any) -> bool:
     """Whether a condition's value holds; text such as "false" or "0" does not."""
     if isinstance(value, str):
-        return value.strip().lower() not in FALSE_TEXTS
+        if len(value) > SHORT:
+            charge_shared(len(value))
+        word = value.strip()
+        return len(word) > _WORD_MAX or word.lower() not in FALSE_TEXTS
     return bool(value)
 
 
 def literal(text: str) -> Any:
     """The value a rendered text spells as a whole, or the text itself."""
     word = text.strip()
-    if word.lower() in LITERALS and (word.islower() or word.istitle()):
+    if len(word) <= _WORD_MAX and word.lower() in LITERALS and (word.islower() or word.istitle()):
         return LITERALS[word.lower()]
     if _WHOLE.fullmatch(word):
         return int(word)
     if word[:1] in ("[", "{") and word[-1:] in ("]", "}"):
+        charge_shared(_READ_BACK * len(word))
         try:
             return json.loads(word, parse_constant=_no_constant)
         except (ValueError, RecursionError):
@@ -148,6 +155,13 @@ class _Templated:
             # Whatever a template does wrong is the template's fault, never the engine's.
             raise ExpressionError(f"{quoted(self.text)}: {_reason(error)}") from None
 
+    def _last(self, work: Callable[[Any], Any], value: Any) -> Any:
+        """What is done with what the template gave, within the budget of the turn."""
+        try:
+            return work(value)
+        except TooMuch as error:
+            raise ExpressionError(f"{quoted(self.text)}: {_reason(error)}") from None
+
 
 def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
@@ -179,7 +193,7 @@ class ValueTemplate(_Templated):
         if kind is bool or kind is str or value is None:
             return value
         if kind is Rendered:
-            return _read_back(value) if self._program.coerces else value.text
+            return self._last(_read_back, value) if self._program.coerces else value.text
         return self._plain(value)
 
     def _plain(self, value: Any) -> Any:
@@ -198,7 +212,7 @@ class ValueTemplate(_Templated):
 
     def _unusual(self, value: Any) -> Any:
         """The same for values that are no JSON as they are, or that the template has made."""
-        from jinja2 import Undefined, UndefinedError
+        from jinja2 import Undefined
 
         from anabranch.expressions.jinja.meter import require_defined
 
@@ -209,7 +223,9 @@ class ValueTemplate(_Templated):
             if self._program.lookup and not isinstance(value, Undefined):
                 return meter.copied(value)
             return meter.plain(value, lenient=self._lenient)
-        except (TooMuch, UndefinedError, ValueError, TypeError, RecursionError) as error:
+        except ExpressionError:
+            raise
+        except Exception as error:  # filters that work as they are asked work only now
             raise ExpressionError(f"{quoted(self.text)}: {_reason(error)}") from None
 
 
@@ -232,7 +248,7 @@ class ConditionTemplate(_Templated):
         value = self._run(names)
         if value is True or value is False:
             return value
-        return truth(value.text if type(value) is Rendered else value)
+        return bool(self._last(truth, value.text if type(value) is Rendered else value))
 
     @property
     def renders_text(self) -> bool:

@@ -3,27 +3,40 @@
 Templates are written by the author of a definition but fed with data from anywhere. So everything
 that could grow without measure (repetition, powers, joining, padding, ranges, loops, the text
 produced) is counted against `TemplateLimits` first: each value by itself, and the work of one
-evaluation together (`costs.py`). Running time is bounded only through these counts.
+evaluation together (`spending.py`). Running time is bounded only through these counts.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 from jinja2 import Undefined, UndefinedError
 from jinja2.runtime import LoopContext
 
-from anabranch.expressions.jinja.limits import TemplateLimits, TooMuch, finite, whole
+from anabranch.expressions.budget import TooMuch
+from anabranch.expressions.jinja.limits import TemplateLimits, finite, whole
+from anabranch.expressions.jinja.spending import (
+    CALL,
+    ELEMENT,
+    LOOKUP,
+    PART,
+    SMALL,
+    OwnSpending,
+    Spending,
+)
+from anabranch.expressions.text_search import search_cost
 
 DEPTH_MAX = 200
 _SPELLED_OUT = re.compile(r"%(\([^)]*\))?[-#0 +]*\d*(\.\d+)?[hlL]?[ra]")
+_ARGUMENTS: Final = (str, list, tuple)
 
 
 class Meter:
-    """The growing operations, each bounded by the limits."""
+    """The growing operations, each bounded by the limits and charged before it is carried out."""
 
     def __init__(self, limits: TemplateLimits) -> None:
         self.limits = limits
@@ -34,11 +47,19 @@ class Meter:
         if length > self.limits.text_max:
             raise TooMuch("a text of length", length, "text_max", self.limits.text_max)
 
-    def check_length(self, sequence: Any, length: int) -> None:
+    def charge_text(self, scope: Spending, length: int) -> None:
+        """For a text of this length that is about to be made."""
+        self.check_text(length)
+        scope.charge(length)
+
+    def _charge_sequence(self, scope: Spending, sequence: Any, length: int) -> None:
+        """The same for a text, list or tuple, as this one is."""
         if isinstance(sequence, str):
-            self.check_text(length)
-        elif length > self.limits.items_max:
+            self.charge_text(scope, length)
+            return
+        if length > self.limits.items_max:
             raise TooMuch("a sequence of length", length, "items_max", self.limits.items_max)
+        scope.charge(ELEMENT * length)
 
     def check_bits(self, bits: int) -> None:
         if bits > self.limits.bits_max:
@@ -46,12 +67,12 @@ class Meter:
 
     # -- operators ---------------------------------------------------------------------------
 
-    def add(self, left: Any, right: Any) -> Any:
-        if isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
-            self.check_length(left, len(left) + len(right))
+    def add(self, scope: Spending, left: Any, right: Any) -> Any:
+        if isinstance(left, _ARGUMENTS) and isinstance(right, _ARGUMENTS):
+            self._charge_sequence(scope, left, len(left) + len(right))
         return left + right
 
-    def floor_divide(self, left: Any, right: Any) -> Any:
+    def floor_divide(self, _scope: Spending, left: Any, right: Any) -> Any:
         self._check_numbers(left, right)
         return left // right
 
@@ -62,23 +83,23 @@ class Meter:
         if isinstance(right, int) and right.bit_length() > self.limits.bits_max:
             self.check_bits(right.bit_length())
 
-    def multiply(self, left: Any, right: Any) -> Any:
+    def multiply(self, scope: Spending, left: Any, right: Any) -> Any:
         for sequence, count in ((left, right), (right, left)):
-            if isinstance(sequence, (str, list, tuple)) and isinstance(count, int):
-                self.check_length(sequence, len(sequence) * max(count, 0))
+            if isinstance(sequence, _ARGUMENTS) and isinstance(count, int):
+                self._charge_sequence(scope, sequence, len(sequence) * max(count, 0))
                 return sequence * count
         if isinstance(left, int) and isinstance(right, int):
             self.check_bits(left.bit_length() + right.bit_length())
         return left * right
 
-    def power(self, left: Any, right: Any) -> Any:
+    def power(self, _scope: Spending, left: Any, right: Any) -> Any:
         if isinstance(left, int) and isinstance(right, int):
             self.check_bits(left.bit_length() * abs(right))
         return left**right
 
-    def remainder(self, left: Any, right: Any) -> Any:
+    def remainder(self, scope: Spending, left: Any, right: Any) -> Any:
         if isinstance(left, str):
-            return self.format(left, right)
+            return self.format(scope, left, right)
         self._check_numbers(left, right)
         return left % right
 
@@ -90,70 +111,93 @@ class Meter:
 
     # -- text --------------------------------------------------------------------------------
 
-    def text(self, value: Any) -> str:
-        """The text of a value inside other text."""
+    def text(self, scope: Spending, value: Any) -> str:
+        """The text of a value inside other text. What is text already costs nothing."""
         if isinstance(value, str):
             return str(value)
         if isinstance(value, Undefined):
             return ""
         if value is None or isinstance(value, (bool, int, float)):
+            scope.charge(LOOKUP)
             if isinstance(value, int):
-                self.check_bits(value.bit_length())
+                self._charge_digits(scope, value)
             return str(value)
-        text = str(_Copy(self.limits, self.limits.text_max).of(value, 0))
+        copy = _Copy(self.limits, scope, self.limits.text_max)
+        plain = copy.of(value, 0)
+        scope.charge(copy.characters)
+        text = str(plain)
         self.check_text(len(text))
         return text
 
-    def format(self, template: str, values: Any) -> str:
+    def _charge_digits(self, scope: Spending, number: int) -> None:
+        """Writing a number takes the square of its digits."""
+        bits = number.bit_length()
+        self.check_bits(bits)
+        if bits > SMALL:
+            scope.charge((bits >> 6) ** 2)
+
+    def format(self, scope: Spending, template: str, values: Any) -> str:
         """`%` formatting. Every width is bounded, because each pads on its own."""
+        scope.charge(2 * len(template))
         if "*" in template:
             raise ValueError("a width taken from the arguments (`*`) is not available here")
         width = max((int(digits) for digits in re.findall(r"\d{1,20}", template)), default=0)
         given = values if isinstance(values, (tuple, Mapping)) else (values,)
+        scope.charge(CALL * len(given))
         parts = given.values() if isinstance(given, Mapping) else given
-        longest = max((len(self.text(part)) for part in parts), default=0)
+        longest = max((len(self.text(scope, part)) for part in parts), default=0)
         if _SPELLED_OUT.search(template):  # `%r` and `%a` write a character as up to ten
             longest *= 10
-        self.check_text(len(template) + template.count("%") * (longest + width))
+        self.charge_text(scope, len(template) + template.count("%") * (longest + width))
         return template % given
 
-    def join(self, separator: str, parts: Iterable[Any]) -> str:
-        texts = [self.text(part) for part in parts]
-        self.check_text(sum(map(len, texts)) + len(separator) * max(len(texts) - 1, 0))
-        return separator.join(texts)
+    def join(self, scope: Spending, separator: str, parts: list[Any]) -> str:
+        """One text of the parts, whose elements are paid for."""
+        if not set(map(type, parts)) <= {str}:
+            scope.charge(CALL * len(parts))
+            parts = [self.text(scope, part) for part in parts]
+        self.charge_text(scope, sum(map(len, parts)) + len(separator) * max(len(parts) - 1, 0))
+        return separator.join(parts)
 
-    def replace(self, text: str, old: str, new: str, count: int = -1) -> str:
+    def replace(self, scope: Spending, text: str, old: str, new: str, count: int = -1) -> str:
+        scope.charge(2 * search_cost(len(text), len(old)))
         hits = text.count(old) if count < 0 else min(text.count(old), count)
-        self.check_text(len(text) + hits * max(len(new) - len(old), 0))
+        self.charge_text(scope, len(text) + hits * max(len(new) - len(old), 0))
         return text.replace(old, new, count)
 
-    def ljust(self, text: str, width: int, fill: str = " ") -> str:
-        self.check_text(width)
+    def ljust(self, scope: Spending, text: str, width: int, fill: str = " ") -> str:
+        self.charge_text(scope, max(len(text), width))
         return text.ljust(width, fill)
 
-    def rjust(self, text: str, width: int, fill: str = " ") -> str:
-        self.check_text(width)
+    def rjust(self, scope: Spending, text: str, width: int, fill: str = " ") -> str:
+        self.charge_text(scope, max(len(text), width))
         return text.rjust(width, fill)
 
-    def center(self, text: str, width: int, fill: str = " ") -> str:
-        self.check_text(width)
+    def center(self, scope: Spending, text: str, width: int, fill: str = " ") -> str:
+        self.charge_text(scope, max(len(text), width))
         return text.center(width, fill)
 
-    def zfill(self, text: str, width: int) -> str:
-        self.check_text(width)
+    def zfill(self, scope: Spending, text: str, width: int) -> str:
+        self.charge_text(scope, max(len(text), width))
         return text.zfill(width)
 
     # -- values leaving the template ---------------------------------------------------------
 
     def plain(self, value: Any, *, lenient: bool = False) -> Any:
         """The value as JSON-like data: no views, tuples, iterators or undefined inside."""
-        return _Copy(self.limits, lenient=lenient).of(value, 0)
+        return _Copy(self.limits, OwnSpending(self.limits), lenient=lenient).of(value, 0)
 
-    def measured(self, value: Any) -> tuple[Any, int]:
-        """The same, with how many characters and elements (8 each) it has."""
-        copy = _Copy(self.limits)
+    def written_out(
+        self, scope: Spending, value: Any, write: Callable[[Any], str], rate: int = 1
+    ) -> str:
+        """The text that `write` makes of the plain value, which costs so many times its parts."""
+        copy = _Copy(self.limits, scope, rate=rate)
         plain = copy.of(value, 0)
-        return plain, copy.work
+        self.check_text(copy.characters)
+        scope.charge(4 * copy.characters)
+        text = write(plain)
+        self.check_text(len(text))
+        return text
 
     def copied(self, value: Any) -> Any:
         """The same for a value that was only looked up: it exists, so its size is no danger."""
@@ -164,19 +208,21 @@ class _Copy:
     """Copies a value into plain data, counting as it goes so that shared parts cannot explode."""
 
     def __init__(
-        self, limits: TemplateLimits, characters: int | None = None, *, lenient: bool = False
+        self,
+        limits: TemplateLimits,
+        scope: Spending,
+        characters: int | None = None,
+        *,
+        lenient: bool = False,
+        rate: int = 1,
     ) -> None:
         self._lenient = lenient
+        self._rate = rate * PART  # of each part
+        self._scope = scope
         self._items_left = limits.items_max
         self._characters_left = 4 * limits.text_max if characters is None else characters
-        self._characters = self._characters_left
         self._limits = limits
-
-    @property
-    def work(self) -> int:
-        """What was copied, in the units of `work_max`."""
-        items = self._limits.items_max - self._items_left
-        return 8 * items + self._characters - self._characters_left
+        self.characters = 0  # of all texts in it
 
     def of(self, value: Any, depth: int) -> Any:
         self._items_left -= 1
@@ -194,6 +240,7 @@ class _Copy:
         return self._structure(value, depth)
 
     def _text(self, value: str, depth: int) -> str:
+        self.characters += len(value)
         if depth:  # a text on its own was bounded when it was made; here many add up
             self._characters_left -= len(value)
             if self._characters_left < 0:
@@ -210,11 +257,31 @@ class _Copy:
             require_defined(value)
             return None
         if isinstance(value, Mapping):
+            self._pay(len(value), 2)
             return {_key(key): self.of(item, depth + 1) for key, item in value.items()}
         no_list = isinstance(value, (bytes, bytearray, LoopContext))
         if no_list or not hasattr(value, "__iter__"):
             raise TypeError(f"a {type(value).__name__} is not JSON")
-        return [self.of(item, depth + 1) for item in value]
+        if isinstance(value, (list, tuple)):
+            self._pay(len(value))
+            return [self.of(item, depth + 1) for item in value]
+        return [self.of(item, depth + 1) for item in self._paid(value)]
+
+    def _pay(self, count: int, texts: int = 1) -> None:
+        """For so many parts; more than there may be are not even begun."""
+        if count > self._items_left:
+            items = self._limits.items_max
+            raise TooMuch("a value of size", items - self._items_left + count, "items_max", items)
+        self._scope.charge(self._rate * (1 + texts * count))
+
+    def _paid(self, value: Any) -> Any:
+        for item in value:
+            self._scope.charge(self._rate)
+            yield item
+
+
+def json_text(plain: Any, indent: int | None = None) -> str:
+    return json.dumps(plain, indent=indent, ensure_ascii=False)
 
 
 def require_defined(value: Undefined) -> None:
@@ -234,4 +301,4 @@ def _is_missing(value: Undefined) -> bool:
 def _key(key: Any) -> str:
     if isinstance(key, str):
         return str(key)
-    raise TypeError(f"the key {key!r} is not text")
+    raise TypeError(f"the key {key!r:.100} is not text")

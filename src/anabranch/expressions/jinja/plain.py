@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from keyword import kwlist
 from typing import TYPE_CHECKING, Any
 
+from anabranch.expressions.budget import charge_shared
 from anabranch.expressions.jinja.limits import TemplateLimits
 from anabranch.expressions.jinja.template import (
     ENVELOPES,
@@ -34,6 +35,7 @@ _WHOLE_PATH = re.compile(_PATH)
 _SPECIAL = frozenset(
     {*kwlist, "dict", "loop", "range", "recursive", "result", "self", "true", "false", "none"}
 )
+SHORT = 1024  # characters that are read or put together for nothing
 _WRITTEN_MAX = 2**63  # whole numbers beyond are counted before they are written
 
 _Path = tuple[str, ...]
@@ -157,6 +159,8 @@ def _written(names: Mapping[str, Any], path: _Path) -> tuple[str, bool]:
         value = value[key]
     kind = type(value)
     if kind is str:
+        if len(value) > SHORT:
+            charge_shared(len(value))
         return value, True
     if kind is int and not -_WRITTEN_MAX < value < _WRITTEN_MAX:
         raise KeyError

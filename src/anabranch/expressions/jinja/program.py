@@ -18,6 +18,7 @@ from jinja2.parser import Parser
 from anabranch.expressions.jinja.limits import TemplateLimits
 from anabranch.expressions.jinja.paths import readings
 from anabranch.expressions.jinja.sandbox import EvaluationScope, Sandbox
+from anabranch.expressions.jinja.spending import SMALL
 from anabranch.expressions.jinja.template import (
     METHODS,
     Mode,
@@ -41,7 +42,7 @@ class CompiledTemplate(Template):
         self._root: Callable[[EvaluationScope], Iterator[str]] | None = None
         tree, expression = _parsed(text, mode, sandbox)
         found = survey(tree, sandbox.limits.bits_max)
-        _check_words("filter", found.filters, sandbox.filters)
+        _check_words("filter", found.filters, sandbox.words)
         _check_words("test", found.tests, sandbox.tests)
         self.native = expression is not None
         self.lookup = expression is not None and _is_lookup(expression)
@@ -75,6 +76,8 @@ class CompiledTemplate(Template):
         for piece in pieces:
             length += len(piece)
             self._sandbox.meter.check_text(length)
+            if len(piece) > SMALL:
+                scope.charge(len(piece))
             parts.append(piece)
             data, scope.wrote_data = scope.wrote_data, False
             if not piece or piece.isspace():

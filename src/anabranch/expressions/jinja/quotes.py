@@ -10,16 +10,15 @@ tasks, `params` of SQL tasks.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
 from jinja2 import Undefined, pass_context
 
-from anabranch.expressions.jinja.costs import Spending, bounded_list
-from anabranch.expressions.jinja.meter import Meter
+from anabranch.expressions.jinja.meter import Meter, json_text
+from anabranch.expressions.jinja.spending import CALL, Spending, bounded_list
 
 #: What a shell may take for more than a character of a word.
 _SPECIAL = re.compile(r"[^\w@%+=:,./-]", re.ASCII)
@@ -30,20 +29,28 @@ def sh(scope: Spending, value: Any) -> str:
     """One word of a POSIX shell, or several for a list; a mapping, or a list in one, is its JSON.
     Nothing there is an empty word."""
     if isinstance(value, (list, tuple)):
-        return _made(scope, " ".join(_word(scope, item) for item in bounded_list(scope, value)))
+        return _made(scope, " ".join(_words(scope, bounded_list(scope, value))))
     return _made(scope, _word(scope, value))
+
+
+def _words(scope: Spending, items: list[Any]) -> Iterator[str]:
+    length = 0
+    for item in items:
+        scope.charge(CALL)
+        word = _word(scope, item)
+        length += len(word) + 1
+        _meter(scope).check_text(length)
+        yield word
 
 
 def _word(scope: Spending, value: Any) -> str:
     if isinstance(value, (list, tuple, Mapping)):
-        plain, cost = _meter(scope).measured(value)
-        scope.charge(cost)
-        value = json.dumps(plain, ensure_ascii=False)
+        value = _meter(scope).written_out(scope, value, json_text)
     if value is None or isinstance(value, Undefined):
         return "''"
     if isinstance(value, bool):
         return "true" if value else "false"
-    text = _meter(scope).text(value)
+    text = _meter(scope).text(scope, value)
     scope.charge(5 * len(text))
     _refuse_nul(text, "sh")
     if text and not _SPECIAL.search(text):
@@ -54,9 +61,7 @@ def _word(scope: Spending, value: Any) -> str:
 @pass_context
 def py(scope: Spending, value: Any) -> str:
     """A Python literal of text, numbers, true, false, null, lists and mappings of them."""
-    plain, cost = _meter(scope).measured(value)
-    scope.charge(cost)
-    return _made(scope, repr(plain))
+    return _meter(scope).written_out(scope, value, repr)
 
 
 @pass_context
@@ -69,7 +74,7 @@ def sql(scope: Spending, value: Any) -> str:
     if isinstance(value, (int, float)):
         if isinstance(value, float) and not isfinite(value):
             raise ValueError(f"sql: {value} is no number of SQL")
-        return _meter(scope).text(value)
+        return _meter(scope).text(scope, value)
     if not isinstance(value, str):
         raise TypeError(f"sql quotes text, numbers, true, false and null, not a {_kind(value)}")
     scope.charge(2 * len(value))

@@ -8,9 +8,8 @@ in the tables below.
 
 from __future__ import annotations
 
-import json
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from itertools import islice
 from typing import Any
 
@@ -21,24 +20,31 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
 
+from anabranch.expressions.budget import TooMuch
 from anabranch.expressions.jinja.costs import (
     FLOAT_METHODS,
     MAPPING_METHODS,
     SEQUENCE_METHODS,
-    SMALL,
     TEXT_METHODS,
-    Spending,
-    bounded_list,
     charge_comparison,
     charge_search,
-    check_key,
     sliced,
 )
-from anabranch.expressions.jinja.filters import charge_made, filters
-from anabranch.expressions.jinja.limits import TemplateLimits, TooMuch
-from anabranch.expressions.jinja.meter import Meter, require_defined
+from anabranch.expressions.jinja.filters import filters
+from anabranch.expressions.jinja.limits import TemplateLimits
+from anabranch.expressions.jinja.meter import Meter, json_text, require_defined
+from anabranch.expressions.jinja.spending import (
+    CHUNK,
+    SCALARS,
+    SMALL,
+    Spending,
+    bounded_list,
+    check_key,
+)
 from anabranch.expressions.jinja.tests import tests
 from anabranch.expressions.port import Envelope
+
+_SHORT = 10**9  # a number that is written in the time of a few characters
 
 
 class Missing(ChainableUndefined):
@@ -123,10 +129,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
             optimized=False,
             finalize=_written,
         )
-        self.filters = filters(self.meter) | INTERNAL
+        self.words = filters(self.meter)  # the filters that a template may name
+        self.filters = self.words | INTERNAL
         self.tests = tests(self.meter)  # type: ignore[assignment]
         self.globals = {"range": Function("range", self._range), "dict": Function("dict", _dict)}
-        self._operators: dict[str, Callable[[Any, Any], Any]] = {
+        self._operators: dict[str, Callable[[Any, Any, Any], Any]] = {
             "+": self.meter.add,
             "*": self.meter.multiply,
             "//": self.meter.floor_divide,
@@ -190,11 +197,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     # -- operations --------------------------------------------------------------------------
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        made = self._operators[operator](left, right)
-        kind = type(made)
-        if kind is not int and kind is not float:
-            charge_made(context, made)  # type: ignore[arg-type]
-        return made
+        return self._operators[operator](context, left, right)
 
     def _range(self, scope: EvaluationScope, *args: Any) -> range:
         numbers = self.meter.numbers(*args)
@@ -203,10 +206,24 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 def _dict(scope: EvaluationScope, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-    pairs = [one if isinstance(one, Mapping) else bounded_list(scope, one) for one in args]
-    made = dict(*pairs, **kwargs)
-    scope.charge(2 * len(made))
-    return made
+    if len(args) > 1:
+        raise TypeError(f"dict takes one mapping or list of pairs, not {len(args)}")
+    pairs = args[0] if args else ()
+    items = bounded_list(scope, pairs.items() if isinstance(pairs, Mapping) else pairs)
+    return _mapping_of(scope, [bounded_list(scope, item) for item in items]) | kwargs
+
+
+def _mapping_of(scope: EvaluationScope, pairs: list[list[Any]]) -> dict[Any, Any]:
+    keys = [pair[0] for pair in pairs if pair]
+    for key in keys:
+        check_key(key)
+    scope.charge_distinct(keys)
+    return dict(pairs)
+
+
+def meter_of(scope: EvaluationScope) -> Meter:
+    meter: Meter = scope.environment.meter  # type: ignore[attr-defined]
+    return meter
 
 
 # -- what the compiler puts into templates -----------------------------------------------------
@@ -218,17 +235,17 @@ def _written(scope: EvaluationScope, value: Any) -> str:
     if type(value) is str:
         scope.wrote_data = True
         return value
+    if type(value) in SCALARS and (type(value) is not int or -_SHORT < value < _SHORT):
+        scope.wrote_data = False
+        return str(value)
     if isinstance(value, Undefined):
         if not scope.lenient:
             require_defined(value)
         return ""
     scope.wrote_data = isinstance(value, str)
     if scope.writes_json and isinstance(value, (Mapping, list, tuple)):
-        plain, cost = scope.environment.meter.measured(value)  # type: ignore[attr-defined]
-        scope.charge(cost)
-        return json.dumps(plain, ensure_ascii=False)
-    text: str = scope.environment.meter.text(value)  # type: ignore[attr-defined]
-    return text
+        return meter_of(scope).written_out(scope, value, json_text)
+    return meter_of(scope).text(scope, value)
 
 
 @pass_context
@@ -239,8 +256,15 @@ def _nothing(_scope: EvaluationScope, _value: Any) -> EmptyValue:
 @pass_context
 def _turns(scope: EvaluationScope, iterable: Any, cost: int) -> list[Any]:
     """What a loop goes over, counted for the whole evaluation."""
-    items = list(islice(iterable, scope.limits.turns_max + 1))
-    scope.take_turns(len(items), cost)
+    if isinstance(iterable, Sized):
+        scope.take_turns(len(iterable), cost)
+        whole: list[Any] = list(iterable)  # type: ignore[call-overload]  # it is iterable, too
+        return whole
+    items: list[Any] = []
+    elements = iter(iterable)
+    while chunk := list(islice(elements, CHUNK)):
+        scope.take_turns(len(chunk), cost)
+        items += chunk
     return items
 
 
@@ -255,9 +279,13 @@ def _defined(scope: EvaluationScope, value: Any) -> Any:
 def _concat(scope: EvaluationScope, parts: list[Any]) -> str:
     for part in parts:
         _defined(scope, part)
-    made = scope.environment.meter.join("", parts)  # type: ignore[attr-defined]
-    scope.charge(len(made))
-    return str(made)
+    return meter_of(scope).join(scope, "", parts)
+
+
+@pass_context
+def _mapping(scope: EvaluationScope, pairs: list[list[Any]]) -> dict[Any, Any]:
+    """`{a: b}`, where keys are worked out."""
+    return _mapping_of(scope, pairs)
 
 
 @pass_context
@@ -289,6 +317,7 @@ INTERNAL = {
     "_nothing": _nothing,
     "_turns": _turns,
     "_concat": _concat,
+    "_mapping": _mapping,
     "_whole": _whole,
     "_eq": _compared(operator.eq),
     "_ne": _compared(operator.ne),

@@ -8,6 +8,7 @@ import msgspec
 from jinja2 import TemplateSyntaxError, nodes
 from jinja2.visitor import NodeTransformer
 
+from anabranch.expressions.jinja.spending import ELEMENT
 from anabranch.expressions.jinja.template import ENVELOPES
 
 _REFUSED: Mapping[type[nodes.Node], str] = {
@@ -92,7 +93,8 @@ class Counting(NodeTransformer):
         return node
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - the visitor's naming
-        cost = sum(_size(part) for part in (*node.body, *([node.test] if node.test else ())))
+        parts = (*node.body, *([node.test] if node.test else ()))
+        cost = ELEMENT * (_TURN_SIZE + sum(_size(part) for part in parts))
         self.generic_visit(node)
         if _may_be_missing(node.iter):
             node.iter = _filtered(node.iter, "_defined")
@@ -105,14 +107,23 @@ class Counting(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        sides = [node.expr, *(operand.expr for operand in node.ops)]
-        if all(_is_cheap(left, op, right) for left, op, right in _pairs(sides, node.ops)):
+        if _is_cheap_chain(node):
             return node
+        sides = [node.expr, *(operand.expr for operand in node.ops)]
         made: nodes.Expr | None = None
         for left, op, right in _pairs(sides, node.ops):
             one = _filtered(left, f"_{op}", right)
             made = one if made is None else nodes.And(made, one, lineno=node.lineno)
         return made or node
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        if all(isinstance(pair.key, nodes.Const) for pair in node.items):
+            return node
+        pairs: list[nodes.Expr] = [
+            nodes.List([pair.key, pair.value], lineno=pair.lineno) for pair in node.items
+        ]
+        return _filtered(nodes.List(pairs, lineno=node.lineno), "_mapping")
 
     def visit_CondExpr(self, node: nodes.CondExpr) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
@@ -154,6 +165,11 @@ def _pairs(
     return [(sides[n], operand.op, sides[n + 1]) for n, operand in enumerate(operands)]
 
 
+def _is_cheap_chain(node: nodes.Compare) -> bool:
+    sides = [node.expr, *(operand.expr for operand in node.ops)]
+    return all(_is_cheap(left, op, right) for left, op, right in _pairs(sides, node.ops))
+
+
 def _is_cheap(left: nodes.Expr, op: str, right: nodes.Expr) -> bool:
     """Comparing with what stands in the template is bounded by the template."""
     if op in ("in", "notin"):
@@ -169,13 +185,35 @@ def _is_written_out(node: nodes.Expr) -> bool:
     )
 
 
+#: Parts that are calls of Python code, and about how many plain parts one of them is.
+_CALLS: Mapping[type[nodes.Node], int] = {
+    nodes.Call: 12,
+    nodes.Concat: 12,
+    nodes.Filter: 12,
+    nodes.Getattr: 6,
+    nodes.Getitem: 6,
+    nodes.Slice: 12,
+    nodes.Test: 8,
+    **dict.fromkeys((nodes.Add, nodes.Mul, nodes.FloorDiv, nodes.Mod, nodes.Pow), 12),
+}
+_OUTPUT_SIZE = 16  # of each piece of text
+_TURN_SIZE = 4  # of a turn with nothing in it
+_LOOP_SIZE = 16  # of each use of `loop`
+
+
 def _size(node: nodes.Node) -> int:
     """The parts of a loop's body that one turn goes through; inner loops pay for themselves."""
     total = 0
     waiting = [node]
     while waiting:
         part = waiting.pop()
-        total += 1
+        total += _CALLS.get(type(part), 1)
+        if isinstance(part, nodes.Output):
+            total += _OUTPUT_SIZE * len(part.nodes)
+        elif isinstance(part, nodes.Name) and part.name == "loop":
+            total += _LOOP_SIZE
+        elif isinstance(part, nodes.Compare) and not _is_cheap_chain(part):
+            total += 8 * len(part.ops)
         waiting += [part.iter] if isinstance(part, nodes.For) else part.iter_child_nodes()
     return total
 

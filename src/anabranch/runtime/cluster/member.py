@@ -20,7 +20,8 @@ from anabranch.runtime.cluster.clocks import ServerClock
 from anabranch.runtime.cluster.membership import LEASE_SECONDS, Membership, seconds_since_boot
 from anabranch.runtime.cluster.remote_news import RemoteNews
 from anabranch.runtime.cluster.remote_runs import RemoteRuns
-from anabranch.runtime.core import Core, Turned
+from anabranch.runtime.core import Core
+from anabranch.runtime.effects import Turned
 from anabranch.runtime.jobs.executor import Executor
 from anabranch.runtime.messages.codec import elsewhere
 from anabranch.runtime.messages.subscribers import Subscribers

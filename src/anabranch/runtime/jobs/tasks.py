@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from anabranch.expressions.budget import TurnBudget, share_budget, unshare_budget
 from anabranch.kernel.fans import slot_value
 from anabranch.kernel.idempotency import idempotency_key, key_of
 from anabranch.kernel.jobs import JUDGE_SLOT, PLAIN_SLOT, work_of
@@ -252,7 +253,14 @@ def whole_names(names: Mapping[str, Any], fetch: Fetch) -> dict[str, Any]:
 
 
 def rendered_inputs(work: Work, names: Mapping[str, Any]) -> Mapping[str, Any]:
-    inputs = work.inputs.evaluate(names) if work.inputs is not None else {}
+    """All templates of one job share a budget, as those of a turn do."""
+    if work.inputs is None:
+        return {}
+    shared = share_budget(TurnBudget())
+    try:
+        inputs = work.inputs.evaluate(names)
+    finally:
+        unshare_budget(shared)
     return inputs if type(inputs) is dict or isinstance(inputs, Mapping) else {"value": inputs}
 
 

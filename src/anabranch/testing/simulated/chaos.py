@@ -18,8 +18,7 @@ from anabranch.kernel.state import Job, State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import Wait
 from anabranch.net.waits import waits_of
-from anabranch.runtime.core import Turned
-from anabranch.runtime.effects import DurableEvents, Execute
+from anabranch.runtime.effects import DurableEvents, Execute, Turned
 from anabranch.runtime.live_run import load_state
 from anabranch.runtime.values.payloads import resolve
 from anabranch.testing.simulated.parties import RUN, Parties

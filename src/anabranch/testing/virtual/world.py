@@ -24,7 +24,7 @@ from anabranch.kernel.state import Job, State
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.net import Net
 from anabranch.runtime.admissions import RunAdmissions
-from anabranch.runtime.core import Core, Turned
+from anabranch.runtime.core import Core
 from anabranch.runtime.effects import (
     DurableEvents,
     Effect,
@@ -33,6 +33,7 @@ from anabranch.runtime.effects import (
     Replied,
     SeekPlaces,
     Stop,
+    Turned,
 )
 from anabranch.runtime.jobs.executor import nobody_waits, not_built
 from anabranch.runtime.jobs.pool_queues import PoolQueues

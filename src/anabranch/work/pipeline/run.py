@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError, InputError, StoreError
+from anabranch.expressions.budget import CountedWork, share_budget, unshare_budget
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed
 from anabranch.net.program import InnerLoop, Program, Rule, TaskHooks, TaskSpec
 from anabranch.work.faults import unexpected
@@ -48,6 +49,7 @@ from anabranch.work.secrets.redaction import cleaned_for_store, with_credentials
 from anabranch.work.time_limit import time_limit
 
 _NO_HOOKS = TaskHooks()
+BREATHE_WORK = 1024 * 1024  # of expressions, after which the event loop gets its turn
 
 
 class PipelineRun:
@@ -69,6 +71,7 @@ class PipelineRun:
         self._state = PipelineState(task, services, scope, around)
         self._progress = self._state.progress
         self._limit: float | None = None  # seconds for the attempt that was begun last
+        self._work = CountedWork()
         self._said: tuple[ContextPatch, ...] = ()  # what the rule that decided last has written
 
     @property
@@ -77,6 +80,13 @@ class PipelineRun:
         return self._progress.results
 
     async def run(self) -> Answer | Parked:
+        shared = share_budget(self._work)
+        try:
+            return await self._run()
+        finally:
+            unshare_budget(shared)
+
+    async def _run(self) -> Answer | Parked:
         try:
             heard = await with_credentials(self._begin)
         except AnabranchError as error:
@@ -84,6 +94,9 @@ class PipelineRun:
         except Exception as error:
             return unexpected(error, "the pipeline cannot start")
         while self._progress.at < len(self._program.tasks):
+            if self._work.used > BREATHE_WORK:  # tasks that never wait hold the event loop
+                self._work.used = 0
+                await asyncio.sleep(0)
             spec = self._program.tasks[self._progress.at]
             begin = time.monotonic()
             answer: Answer | Parked
