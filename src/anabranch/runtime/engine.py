@@ -48,7 +48,7 @@ from anabranch.runtime.messages.subscribers import Listener, Subscribers
 from anabranch.runtime.metrics.cluster_gauges import add_cluster_gauges
 from anabranch.runtime.metrics.engine_gauges import add_gauges, add_outage_metrics
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.recovery import recover
+from anabranch.runtime.recovery import bring_back
 from anabranch.runtime.run_limits import RunLimits
 from anabranch.runtime.suspension import Suspension
 from anabranch.runtime.values.offload import PayloadOffloader
@@ -173,7 +173,8 @@ class EngineLoop:
         try:
             if run_jobs:
                 self._admissions.start(only)
-                recover(self._core, self.clock.now(), only)
+                patient = self._writer.patient
+                await bring_back(self._core, self.clock.now(), only, beside_loop=patient)
         except BaseException:
             await self._admissions.close()
             self.store.release()
@@ -558,7 +559,7 @@ class EngineLoop:
         return self.member.clock if self.member is not None else None
 
     def be_patient(self) -> None:
-        """Wait for a full disk to be cleared, as servers do, instead of stopping with an error."""
+        """As servers are: a full disk is waited for, and runs are brought back beside the loop."""
         self._writer.patient = True
 
     @property

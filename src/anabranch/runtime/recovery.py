@@ -8,6 +8,7 @@ leases.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -58,6 +59,16 @@ def recover(
     needs.report()
     core.bring_forward(core.inbox - others)
     return moved
+
+
+async def bring_back(
+    core: Core, now: int, only: Collection[str] | None, *, beside_loop: bool
+) -> None:
+    """The same before the engine turns; `beside_loop` where somebody is answered meanwhile."""
+    if beside_loop:
+        await asyncio.to_thread(recover, core, now, only)
+    else:
+        recover(core, now, only)
 
 
 def _leave(core: Core, now: int, head: Head) -> None:

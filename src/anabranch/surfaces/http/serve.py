@@ -1,6 +1,6 @@
 """One process that serves: sockets, engine, application, and the order in which they end.
 
-    start   bind → open the store and the engine → listen
+    start   bind → open the store → listen, for `/health` alone → open the engine → answer
     stop    hand runs over (on a shared store) → listen no more → end the streams → let requests end
             → finish jobs or hand them back
 
@@ -44,6 +44,7 @@ from anabranch.surfaces.http.guard import (
     origins,
 )
 from anabranch.surfaces.http.guard.shares import SHARES, Shares
+from anabranch.surfaces.http.opening import Opening
 from anabranch.surfaces.http.sockets import bind, told_if_in_use
 from anabranch.surfaces.loopback import warn_of_loopback
 from anabranch.work.kinds.callables import default_toolbox
@@ -125,7 +126,12 @@ class Server:
         now = self.parts.engine.clock.now
         self.access = AccessControl(store, now)
         self._check_reachable(loopback)
-        await self._open_engine()
+        opening = Opening(self.limiter)
+        try:
+            await opening.listen(self._sockets, **self._how_to_listen())
+            await self._open_engine()
+        finally:
+            await opening.close()
         file = self.settings.store
         if has_file(file) and (exposed := exposure(Path(file))):
             log.warning("%s", exposed)
@@ -202,18 +208,18 @@ class Server:
         loop = asyncio.get_running_loop()
         self._no_more_errors = descriptors.AcceptErrors().install()
         for one in self._sockets:
-            handshake = HANDSHAKE_SECONDS if self._tls else None
             with told_if_in_use(one):
                 self._listening.append(
-                    await loop.create_server(
-                        factory,
-                        sock=one,
-                        ssl=self._tls,
-                        backlog=descriptors.accepted_at_once(self._files),
-                        ssl_handshake_timeout=handshake,
-                    )
+                    await loop.create_server(factory, sock=one, **self._how_to_listen())
                 )
             one.listen(BACKLOG)  # more may wait than are accepted at once
+
+    def _how_to_listen(self) -> dict[str, Any]:
+        return {
+            "ssl": self._tls,
+            "backlog": descriptors.accepted_at_once(self._files),
+            "ssl_handshake_timeout": HANDSHAKE_SECONDS if self._tls else None,
+        }
 
     async def stop(self) -> None:
         """In order, and also when it never came to listen. On a shared store the others go on with
