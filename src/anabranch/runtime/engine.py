@@ -73,6 +73,7 @@ class EngineLoop:
     """Use it as an async context manager; it owns the store until it is closed."""
 
     draw_run_id = staticmethod(new_run_id)
+    beside_loop = False  # whether runs are brought back in a thread, while somebody is answered
 
     def __init__(
         self,
@@ -173,8 +174,7 @@ class EngineLoop:
         try:
             if run_jobs:
                 self._admissions.start(only)
-                patient = self._writer.patient
-                await bring_back(self._core, self.clock.now(), only, beside_loop=patient)
+                await bring_back(self._core, self.clock.now(), only, beside_loop=self.beside_loop)
         except BaseException:
             await self._admissions.close()
             self.store.release()
@@ -559,7 +559,7 @@ class EngineLoop:
         return self.member.clock if self.member is not None else None
 
     def be_patient(self) -> None:
-        """As servers are: a full disk is waited for, and runs are brought back beside the loop."""
+        """Wait for a full disk to be cleared, as servers do, instead of stopping with an error."""
         self._writer.patient = True
 
     @property

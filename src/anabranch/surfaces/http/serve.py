@@ -123,6 +123,7 @@ class Server:
         loopback = all(is_loopback(one.getsockname()[0]) for one in self._sockets)
         self.parts = Parts(store, as_served(self.settings, loopback=loopback), default_toolbox)
         self.parts.engine.be_patient()
+        self.parts.engine.beside_loop = True
         now = self.parts.engine.clock.now
         self.access = AccessControl(store, now)
         self._check_reachable(loopback)
