@@ -84,6 +84,7 @@ VERBS: dict[str, Sequence[str]] = {
     "alias rollback": ["prod"],
     "alias remove": ["prod"],
     "limits": [],
+    "security": [],
     "overview": [],
     "export": ["{run}", "--file", "runs.jsonl.gz"],
     "import": ["runs.jsonl.gz"],
