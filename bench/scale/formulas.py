@@ -26,7 +26,8 @@ RUN_BYTES = 186
 STEP_BYTES = 257  # and its result
 LOOP_BYTES = 250
 CUT_BYTES = 72  # for each shard of the window: what was read ahead
-SHARD_BYTES = 268  # of 10,000 items in 100 shards; and what is kept of its items
+SHARD_BYTES = 268  # of 10,000 items in 100 shards; and what is kept of its items, and
+# about 18 more for how long it took, where that is a millisecond or longer
 POOL_SHARD_BYTES = 36  # more, where a worker has it: its name, the lease
 HEARTBEAT_BYTES = 34  # of job.extended
 PROGRESS_BYTES = 60  # of job.progressed, and its checkpoint
