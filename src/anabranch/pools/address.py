@@ -21,6 +21,7 @@ NAME_MAX = 200
 QUEUE_MAX = 100_000
 PORTS = {"dask://": 8786, "dask+tls://": 8786, "ray://": 10001, "ray:": 6379}
 EXAMPLES = "dask://HOST:8786, dask+tls://HOST:8786, ray://HOST:10001, ray:auto or ray:HOST:6379"
+ENGINES = ("dask", "dask+tls", "ray")
 GRACE_SECONDS = 10.0
 BEGIN_SECONDS = 60.0
 
@@ -148,7 +149,9 @@ def _place(name: str, place: str) -> tuple[Literal["dask", "ray"], str, str]:
 def _unknown_engine(name: str, place: str) -> NoReturn:
     word = re.match(r"[\w+.-]*", place)
     said = word.group() if word and ":" in place else ""
-    hint = did_you_mean(said, ("dask", "dask+tls", "ray")) if said else ""
+    if said in ENGINES:
+        _wrong(name, f"its address needs '{said}://'. Write {EXAMPLES}")
+    hint = did_you_mean(said, ENGINES) if said else ""
     near = f"; {hint}" if hint.startswith("did") else "."
     what = f"the engine {said!r:.40} is not known{near}" if said else "its address names no engine."
     _wrong(name, f"{what} Write {EXAMPLES}")
