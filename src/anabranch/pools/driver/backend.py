@@ -106,10 +106,9 @@ class DriverBackend:
         self._out: dict[str, bool] = {}  # ticket → whether a worker has begun it
         self._unsent: list[tuple[str, bytes]] | None = None  # jobs of this turn of the loop
         self._sending: asyncio.Future[None] | None = None
-        self._cancels: dict[int, asyncio.Future[None]] = {}
-        self._looks: dict[int, asyncio.Future[Seen]] = {}
+        self._questions: dict[int, asyncio.Future[Seen | None]] = {}
+        self._asked = 0  # questions, which are their numbers
         self._away = ""  # why the driver has no contact at the moment
-        self._number = 0
         self._news: asyncio.Queue[Sequence[Event] | None] = asyncio.Queue()
 
     # -- the port ----------------------------------------------------------------------------
@@ -154,12 +153,11 @@ class DriverBackend:
         driver, wanted = self._driver, [ticket for ticket in tickets if ticket in self._out]
         if driver is None or not wanted:
             return
-        self._number += 1
-        self._cancels[self._number] = answered = asyncio.get_running_loop().create_future()
+        number, answer = self._begin_question()
         with suppress(OSError):  # then everything is told as lost
             await self._sent()
-            await driver.send(Cancel(self._number, wanted, force))
-        await answered
+            await driver.send(Cancel(number, wanted, force))
+        await answer
 
     async def events(self) -> AsyncIterator[Sequence[Event]]:
         while (batch := await self._news.get()) is not None:
@@ -173,15 +171,14 @@ class DriverBackend:
     async def look(self) -> Capacity:
         """What the cluster has now. Raises `BackendAway`."""
         driver = self._require_driver()
-        self._number += 1
-        self._looks[self._number] = asked = asyncio.get_running_loop().create_future()
+        number, answer = self._begin_question()
         try:
-            await driver.send(Look(self._number))
+            await driver.send(Look(number))
         except OSError as error:
             raise BackendAway(self._worded(str(error))) from None
-        seen: Seen = await asked
-        if seen.capacity is None:
-            raise BackendAway(seen.reason)
+        seen = await answer
+        if seen is None or seen.capacity is None:
+            raise BackendAway(self._worded(self._reason) if seen is None else seen.reason)
         return seen.capacity
 
     async def close(self) -> None:
@@ -276,8 +273,8 @@ class DriverBackend:
                     self._capacity = reply.capacity
                 elif isinstance(reply, Logged):
                     log.log(reply.level, "%s", reply.text)
-                elif isinstance(reply, Seen) and (asked := self._looks.pop(reply.number, None)):
-                    asked.set_result(reply)
+                elif isinstance(reply, Seen):
+                    self._answer(reply.number, reply)
         except TimeoutError:
             return f"the driver has said nothing for {self._silence_seconds:.0f} seconds"
         except (OSError, EOFError):
@@ -297,9 +294,7 @@ class DriverBackend:
             case Withdrawn():
                 for ticket in word.tickets:
                     self._out.pop(ticket, None)
-                answered = self._cancels.pop(word.number, None)
-                if answered is not None:
-                    answered.set_result(None)
+                self._answer(word.number)
                 return False
             case WentAway() | CameBack():
                 self._away = word.reason if isinstance(word, WentAway) else ""
@@ -316,12 +311,21 @@ class DriverBackend:
         self._out.clear()
         self._unsent = self._sending = None
         self._away = ""
-        for answered in self._cancels.values():
-            answered.set_result(None)
-        self._cancels.clear()
-        for asked in self._looks.values():
-            asked.set_result(Seen(0, None, self._worded(self._reason)))
-        self._looks.clear()
+        for number in list(self._questions):
+            self._answer(number)
+
+    # -- questions, which the driver answers by their number ---------------------------------
+
+    def _begin_question(self) -> tuple[int, asyncio.Future[Seen | None]]:
+        self._asked += 1
+        self._questions[self._asked] = answer = asyncio.get_running_loop().create_future()
+        return self._asked, answer
+
+    def _answer(self, number: int, seen: Seen | None = None) -> None:
+        """Nobody may wait for it any more: who asked may have been cancelled."""
+        answer = self._questions.pop(number, None)
+        if answer is not None and not answer.done():
+            answer.set_result(seen)
 
 
 def _frames(unsent: Sequence[tuple[str, bytes]], most: int) -> Iterator[list[tuple[str, bytes]]]:
