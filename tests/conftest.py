@@ -27,7 +27,7 @@ settings.register_profile(
     "anabranch",
     deadline=None,
     derandomize=not FIRST,
-    max_examples=100 if SHARE >= 1 else 50,
+    max_examples=100 if SHARE >= 1 else 30,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("anabranch")
