@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 EVERY_LANGUAGE = pytest.mark.parametrize("language", LANGUAGES)
 #: Complaints about a value itself, and not about what it refers to.
 OF_THE_SHAPE = {"wrong-type", "bad-choice", "bad-number", "bad-duration", "unknown-key"}
-CHANGES = 4_000 if SHARE < 1 else 10_000  # of which a test run takes a tenth
+CHANGES = 4_000 if SHARE < 1 else 10_000  # of which a test run takes a part
 
 
 def of(language: str) -> list[Definition]:

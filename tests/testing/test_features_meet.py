@@ -24,7 +24,7 @@ from seeds import SHARE, part
 from .features import Text, random_text
 from .support import AFTER, AMID, BEFORE, DyingTheatre
 
-SEEDS, PARTS = 1_000 if SHARE < 1 else 20_000, 20  # of which a test run takes a tenth
+SEEDS, PARTS = 1_000 if SHARE < 1 else 20_000, 20  # of which a test run takes a part
 EVENTS_MAX = 200_000
 
 

@@ -28,7 +28,7 @@ from .features import Text, random_text
 from .support import AFTER, AMID, BEFORE, DyingTheatre
 from .test_features_meet import EVENTS_MAX, answer, outcome, played
 
-SEEDS, PARTS = 400 if SHARE < 1 else 2_000, 4  # of which a test run takes a tenth
+SEEDS, PARTS = 400 if SHARE < 1 else 2_000, 4  # of which a test run takes a part
 VARIABLE = "FEATURES_TEST_SECRET"
 HOUR_MS = 3_600_000
 

@@ -36,7 +36,7 @@ from .market import Market, market_of
 from .plain import Plain
 
 PARTS = 3 if SHARE >= 1 else 1
-CASES = 2_400 if SHARE >= 1 else 400  # of which a tenth: each is a market at work
+CASES = 2_400 if SHARE >= 1 else 400  # of which a part: each is a market at work
 CASES_OF_A_MARKET = 40  # passports of a node that is down expire at last
 SHAKES = 60
 #: Of the cases, those that depend on moments.

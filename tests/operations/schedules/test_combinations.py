@@ -45,7 +45,7 @@ SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
 BEGIN = 1_792_880_000_000 // HOUR * HOUR
 STEP = 10 * SECOND
 STEPS = 6 * HOUR // STEP
-WORLDS = 200 if SHARE >= 1 else 120  # of which a tenth: they are long
+WORLDS = 200 if SHARE >= 1 else 120  # of which a part: they are long
 KEPT_MS = HOUR  # finished runs are purged after that long
 PLAYBOOK = """apiVersion: noetl.io/v2
 kind: Playbook

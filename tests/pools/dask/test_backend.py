@@ -34,10 +34,12 @@ class TestDask(BackendSuite):
     pass
 
 
+@pytest.mark.soak
 class TestDaskPoolsOfTheirOwn(OwnPoolsSuite):
     pass
 
 
+@pytest.mark.soak
 class TestDaskThatRestarts(RestartSuite):
     pass
 

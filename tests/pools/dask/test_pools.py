@@ -19,6 +19,7 @@ class TestDaskPools(PoolSuite):
     pass
 
 
+@pytest.mark.soak
 class TestMoreOfDaskPools(MorePoolSuite):
     pass
 

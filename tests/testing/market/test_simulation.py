@@ -26,7 +26,7 @@ from .plans import expected
 from .simulation import Simulation
 
 PARTS = 4  # that run side by side
-HISTORIES = 40 if SHARE < 1 else 2000  # of which a test run takes a tenth
+HISTORIES = 40 if SHARE < 1 else 2000  # of which a test run takes a part
 WAITS_FOR_A_PERSON = ("awaiting_manual_release", "disputed")
 
 

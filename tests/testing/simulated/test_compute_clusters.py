@@ -17,7 +17,7 @@ from seeds import SHARE, part
 
 pytestmark = pytest.mark.slow
 
-SEEDS, PARTS = 240 if SHARE < 1 else 4_000, 4  # of which a test run takes a tenth
+SEEDS, PARTS = 240 if SHARE < 1 else 4_000, 4  # of which a test run takes a part
 NO_TROUBLE = Trouble(**dict.fromkeys(Trouble.__struct_fields__, 0.0))
 
 

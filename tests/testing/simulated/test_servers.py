@@ -20,7 +20,7 @@ from seeds import SHARE, part, seeds
 
 pytestmark = pytest.mark.slow
 
-#: Of which a test run takes a tenth. Most guards are found missing within 10 seeds, those of rare
+#: Of which a test run takes a part. Most guards are found missing within 10 seeds, those of rare
 #: events with disturbances of their own: see `test_servers_guards.py`.
 SEEDS = 800 if SHARE < 1 else 20_000
 HARSH_SEEDS = 120 if SHARE < 1 else 2_000

@@ -32,7 +32,7 @@ from .support import (
 )
 
 NODES = [KeySigner(number) for number in range(2, 6)]
-HISTORIES = 100 if SHARE >= 1 else 50  # of which a tenth: they are long
+HISTORIES = 100 if SHARE >= 1 else 50  # of which a part: they are long
 STEPS = 30
 
 

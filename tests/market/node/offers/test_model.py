@@ -17,7 +17,7 @@ NAMES = ("offer:a", "offer:b", "offer:c")
 NODES = (PEER, OTHER, STRANGER)
 ROWS_MAX = 2
 
-HISTORIES = 100 if SHARE >= 1 else 50  # of which a tenth: they are long
+HISTORIES = 100 if SHARE >= 1 else 50  # of which a part: they are long
 STEPS = 120
 
 

@@ -35,7 +35,7 @@ from .support import (
     result,
 )
 
-HISTORIES = 10_000 if SHARE >= 1 else 2_500  # of which a tenth: they are long
+HISTORIES = 10_000 if SHARE >= 1 else 2_500  # of which a part: they are long
 PARTS = 4
 STEPS = 24
 MODES = {"self": "self-confirmed", "arbiter": "arbiter-confirmed", "manual": "manual-review-only"}

@@ -18,7 +18,7 @@ Killed = Literal["node", "module"]
 PARTS = 2
 #: Points at which someone can be killed, for each of the two; more than there are begin anew.
 POINTS = 160
-TRIED = POINTS if SHARE >= 1 else POINTS // 2  # of which a tenth: each is a whole market
+TRIED = POINTS if SHARE >= 1 else POINTS // 2  # of which a part: each is a whole market
 SPREAD = 37  # the first few seeds are points all over a run
 
 
