@@ -81,7 +81,7 @@ check: $(STAMP) lint    ## lint, types and the quick ones of the pure tests
 lint: $(STAMP)          ## lint and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy --num-workers auto
 
 docs: $(DOCS)           ## build the documentation as a site in build/site, strictly
 	@$(BIN)/python -m tools.site
@@ -138,7 +138,7 @@ soak: $(STAMP)          ## long simulation, all seeds, a second server, 20 demos
 
 # With STORE=postgres several servers share a database, which is restarted as well.
 crowd: $(STAMP)         ## kill servers and workers while 200 clients watch; STORE=postgres SERVERS=3
-	@ANABRANCH_CROWD_STORE=$(STORE) ANABRANCH_CROWD_SERVERS=$(or $(SERVERS),3) \
+	@ANABRANCH_SOAK=1 ANABRANCH_CROWD_STORE=$(STORE) ANABRANCH_CROWD_SERVERS=$(or $(SERVERS),3) \
 	  ANABRANCH_CROWD_CLIENTS=$(or $(CLIENTS),$(if $(filter postgres,$(STORE)),40,200)) \
 	  ANABRANCH_CROWD_SECONDS=$(or $(SECONDS),60) ANABRANCH_CROWD_RESTARTS=$(or $(RESTARTS),16) \
 	  $(BIN)/python -m pytest -q \
