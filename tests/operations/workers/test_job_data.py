@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import io
 import json
@@ -137,15 +138,7 @@ def test_payloads_that_are_no_results_are_refused_and_leave_the_job_where_it_is(
         async with serving(result_bytes_max=100_000) as server:
             task = await claim_one(server, ONE)
             nowhere = "0" * 64
-            deep = b"[" * 5000 + b"]" * 5000
-            cases = [(nowhere, 410, "payload_gone"), ("xyz", 422, "schema")]
-            for content, code in (
-                (b"\xff\xfe", "not_json"),
-                (b"{", "not_json"),
-                (deep, "too_deep"),
-            ):
-                cases.append(((await put(server, task, content))[1]["sha256"], 422, code))
-            for sha256, status, code in cases:
+            for sha256, status, code in ((nowhere, 410, "payload_gone"), ("xyz", 422, "schema")):
                 found, answer = await server.say(task, "report", {"payload": sha256})
                 assert (found, answer["code"]) == (status, code), answer
                 assert answer["hint"]
@@ -155,6 +148,43 @@ def test_payloads_that_are_no_results_are_refused_and_leave_the_job_where_it_is(
             assert (status, answer["code"]) == (413, "too_large")
             assert server.state(task["run"]).jobs["1.0"].phase == "running"
             await server.good(task, "report", {"result": 1})
+
+    run(scenario())
+
+
+def test_what_is_kept_for_a_worker_is_json_that_the_engine_can_read_later() -> None:
+    """By a reference in a result of the worker, in a turn of the engine, when it is too late."""
+    most = 100_000
+    bomb = gzip.compress(b'"' + b"x" * 100 * most + b'"')
+    cases = {
+        b"\xff\xfe": "not_json",
+        b"{": "not_json",
+        b'"\xff"': "not_json",
+        b"[" * 50_000: "too_deep",
+        b"[" * 500 + b"]" * 500: "too_deep",
+        gzip.compress(b"[" * 500 + b"]" * 500): "too_deep",
+        gzip.compress(b"[1, 2]")[:-9]: "bad_gzip",
+        b"\x1f\x8bnothing": "bad_gzip",
+        gzip.compress(b"{"): "not_json",
+        bomb: "too_large",
+    }
+
+    async def scenario() -> None:
+        async with serving(result_bytes_max=most, artifact_bytes=most) as server:
+            task = await claim_one(server, ONE)
+            for content, code in cases.items():
+                status, answer = await put(server, task, content)
+                assert (status, answer["code"]) == (422, code), answer
+                assert answer["hint"]
+                sha256 = hashlib.sha256(content).hexdigest()
+                assert server.parts.store.payload(sha256) is None
+            packed = gzip.compress(b'{"a": [1, 2]}')
+            status, kept = await put(server, task, packed)
+            assert (status, kept["sha256"]) == (200, hashlib.sha256(packed).hexdigest())
+            async with server.session.get(f"{server.api}/payloads/{kept['sha256']}") as reply:
+                assert await reply.json() == {"a": [1, 2]}
+            await server.good(task, "report", {"payload": kept["sha256"]})
+            assert (await server.parts.verbs.wait(task["run"])).results["far"] == {"a": [1, 2]}
 
     run(scenario())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sqlite3
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel import events as e
+from anabranch.work.values.payloads import decoded
 from operations.workers.test_claims import events_of
 
 from .support import Server, playbook, run, serving, until, working
@@ -111,13 +113,15 @@ async def in_an_outcome(server: Server, task: Any) -> None:
 
 
 async def in_a_payload(server: Server, task: Any) -> None:
-    content = json.dumps({"note": SECRET, "more": "x" * 100_000})
+    content = json.dumps({"note": SECRET, "more": "x" * 100_000}).encode()
     path = server.api + server.job(task, "payloads")
-    async with server.session.post(path, data=content) as response:
-        kept = (await response.json())["sha256"]
-    stored = server.parts.store.payload(kept)
-    assert stored is not None
-    assert SECRET.encode() not in stored
+    for sent in (gzip.compress(content), content):
+        async with server.session.post(path, data=sent) as response:
+            kept = (await response.json())["sha256"]
+        stored = server.parts.store.payload(kept)
+        assert stored is not None
+        assert decoded(stored)["more"]
+        assert SECRET not in str(decoded(stored))
     await server.good(task, "report", {"payload": kept})
 
 

@@ -38,6 +38,7 @@ from anabranch.runtime.nets import Compile
 from anabranch.store.damage import events_of, require_next
 from anabranch.store.hook_ports import INTERNAL, Hook
 from anabranch.store.ports import Batch, Commit, Definition, Head, Hold, Record, Store
+from anabranch.work.values.payloads import is_packed, unpack
 
 DAY_MS = 86_400_000
 LEASE_SECONDS = 60.0  # for one run
@@ -214,15 +215,21 @@ class _Reading:
         if size > most:
             said = f"a payload takes {size:,} bytes, and {most:,} is the most here"
             raise self._wrong(f"{said} (settings result_bytes_max and artifact_bytes)")
-        content = bytearray()
-        while len(content) < size:
+        found = bytearray()
+        while len(found) < size:
             part = self._next().part
-            if not part or len(content) + len(part) > size:
+            if not part or len(found) + len(part) > size:
                 raise self._wrong(f"a part of the payload {hold.sha256:.16} is expected")
-            content += part
+            found += part
+        content = bytes(found)
         if hashlib.sha256(content).hexdigest() != hold.sha256:
             raise self._wrong(f"the payload {hold.sha256:.16} has another hash: it was changed")
-        return bytes(content)
+        if is_packed(content):
+            try:
+                unpack(content, most, f"the payload {hold.sha256:.16}")
+            except InputError as error:
+                raise self._wrong(error.message) from None
+        return content
 
     def _log(self, head: Head, line: Line) -> tuple[list[Record], str]:
         records: list[Record] = []

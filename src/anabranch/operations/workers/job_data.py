@@ -30,15 +30,14 @@ from anabranch.operations.workers.leases import (
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import Light, TooLarge, lighten
-from anabranch.runtime.values.sealing import checked_marks, seal
+from anabranch.runtime.values.sealing import Sealed, checked_marks, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
 from anabranch.work.kinds.child import child_of, name_in_run
 from anabranch.work.loops.results import Loops
 from anabranch.work.run_at_work import working_for
 from anabranch.work.tracing import traceparent, working_in
-from anabranch.work.values.json_check import MAX_DEPTH, deeper_than
-from anabranch.work.values.payloads import StoredPayloads, encoded, purged
+from anabranch.work.values.payloads import StoredPayloads, encoded, purged, read_untrusted
 
 RESULTS_AT_ONCE = 500  # are looked at together, and as many of them sent as fit
 RESULTS_BYTES = 4 * 1024 * 1024
@@ -98,9 +97,15 @@ class JobData:
         """Keep what is too large for a report; gives its hash. That is another one than the worker
         may expect where the content had a sealed secret of its run in it."""
         live, _ = require_reader(self._engine, out)
-        if live.sealed.values:
-            content = await asyncio.to_thread(live.sealed.clean_content, content)
+        content = await asyncio.to_thread(self._checked, live.sealed, content)
         return await self._payloads.put(content, out.run)
+
+    def _checked(self, sealed: Sealed, content: bytes) -> bytes:
+        """Whoever reads it later, perhaps in a turn of the engine, finds JSON of a known size."""
+        most = max(self._settings.result_bytes_max, self._settings.artifact_bytes)
+        value = read_untrusted(content, most, "the payload")
+        cleaned = sealed.clean_value(value)
+        return content if cleaned is value else encoded(cleaned)
 
     async def results(self, out: LeaseClaim, ref: str, first: int, stop: int) -> ResultsPage:
         """Results of a loop that the run of the job may read."""
@@ -131,20 +136,10 @@ class JobData:
         return light.result
 
     def _light(self, content: bytes, sha256: str, inline: bool) -> Light:
-        try:
-            value = msgspec.json.decode(content)
-            many = content.count(b"[") + content.count(b"{") > MAX_DEPTH
-            if many and deeper_than(value, MAX_DEPTH):
-                raise RecursionError
-        except RecursionError:
-            message = f"the payload {sha256} nests more than {MAX_DEPTH} levels: flatten the result"
-            raise InputError(message, code="too_deep") from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            message = f"the payload {sha256} is not JSON: {error}"
-            raise InputError(message, code="not_json") from None
+        most = self._settings
+        value = read_untrusted(content, most.result_bytes_max, f"the payload {sha256}")
         if inline:
             return Light(value)
-        most = self._settings
         try:
             return lighten(value, most.inline_bytes_max, most.result_bytes_max)
         except TooLarge as error:

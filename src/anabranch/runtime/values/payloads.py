@@ -22,7 +22,7 @@ from anabranch.work.values.payloads import (
     KIND,
     PLACE,
     REF,
-    decoded,
+    decode_kept,
     encoded,
     hash_of,
     holds_ref,
@@ -110,7 +110,7 @@ def loader(fetch: Fetch) -> Load:
         content = fetch(sha256)
         if content is None:
             raise purged(sha256)
-        return decoded(content)
+        return decode_kept(sha256, content)
 
     return load
 

@@ -73,14 +73,9 @@ class Sealed(msgspec.Struct, gc=False):
             case s.JobLose():
                 return msgspec.structs.replace(said, reason=scope.text(said.reason))
 
-    def clean_content(self, content: bytes) -> bytes:
-        """A payload of a worker, likewise; what is not JSON stays as it is."""
-        try:
-            value = msgspec.json.decode(content)
-            cleaned = self.scope().clean(value)
-        except (ValueError, RecursionError):
-            return content
-        return content if cleaned is value else msgspec.json.encode(cleaned)
+    def clean_value(self, value: Any) -> Any:
+        """That of a payload of a worker, likewise; the same one where nothing is in it."""
+        return self.scope().clean(value) if self.values else value
 
     def lay_over(self, names: dict[str, Any], workload: Input, keys: Sequence[str]) -> None:
         """Into the names that the templates of a job see."""

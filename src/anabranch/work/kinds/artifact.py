@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
-import zlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
@@ -50,13 +49,14 @@ from anabranch.work.values.payloads import (
     PayloadPort,
     encoded,
     hash_of,
+    is_packed,
     load,
     place_in,
     place_of,
+    unpack,
 )
 
 _WRITE_SECONDS = 600.0  # longer than a read may take: one that is given up may still happen
-_GZIP = b"\x1f\x8b"
 
 
 class Artifact:
@@ -226,8 +226,8 @@ def _check(content: bytes, expected: Any, path: PurePath) -> None:
 
 def _value(content: bytes, path: PurePath, limit: int) -> Any:
     name = path.name
-    if content[:2] == _GZIP:
-        content, name = _unpacked(content, path, limit), name.removesuffix(".gz")
+    if is_packed(content):
+        content, name = unpack(content, limit, str(path)), name.removesuffix(".gz")
     if name.endswith(".json"):
         return _json(content, path)
     try:
@@ -244,18 +244,6 @@ def _json(content: bytes, path: PurePath) -> Any:
     if too_deep(content, value):
         raise InputError(f"{path} nests more than {MAX_DEPTH} levels deep")
     return value
-
-
-def _unpacked(content: bytes, path: PurePath, limit: int) -> bytes:
-    """Never more than the limit in memory, however well it was packed."""
-    unpacking = zlib.decompressobj(wbits=31)
-    try:
-        plain = unpacking.decompress(content, limit + 1)
-    except zlib.error as error:
-        raise InputError(f"{path} is not valid gzip: {error}") from None
-    if len(plain) > limit:
-        raise InputError(f"{path}: unpacked, {_too_large(len(plain), limit)}")
-    return plain
 
 
 def _content(data: Any, compression: str) -> bytes:

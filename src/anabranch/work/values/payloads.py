@@ -13,12 +13,14 @@ import hashlib
 import re
 import zlib
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Any, Protocol
 
 import msgspec
 
 from anabranch.errors import InputError, NotFound
 from anabranch.store.ports import Hold, Payloads
+from anabranch.work.values.json_check import MAX_DEPTH, too_deep
 
 REF = "_ref"
 KIND = "result_ref"
@@ -84,9 +86,42 @@ def encoded(value: Any, compression: str = "none") -> bytes:
 
 def decoded(content: bytes) -> Any:
     """The value of a payload, compressed or not."""
-    if content[:2] == _GZIP:
+    if is_packed(content):
         content = gzip.decompress(content)
     return _decode(content)
+
+
+def is_packed(content: bytes) -> bool:
+    return content[:2] == _GZIP
+
+
+def unpack(content: bytes, bytes_max: int, what: str) -> bytes:
+    """What gzip has packed, in however many parts; never more than so many bytes in memory."""
+    try:
+        with gzip.GzipFile(fileobj=BytesIO(content)) as packed:
+            plain = packed.read(bytes_max + 1)
+    except (EOFError, OSError, zlib.error) as error:
+        raise InputError(f"{what} is not valid gzip: {error}", code="bad_gzip") from None
+    if len(plain) > bytes_max:
+        message = f"{what} has more than the {bytes_max:,} bytes allowed once it is unpacked"
+        raise InputError(message, code="too_large")
+    return plain
+
+
+def read_untrusted(content: bytes, bytes_max: int, what: str) -> Any:
+    """The value of a payload that somebody made who may send whatever they like."""
+    plain = unpack(content, bytes_max, what) if is_packed(content) else content
+    try:
+        value = _decode(plain)
+        deep = too_deep(plain, value)
+    except RecursionError:
+        deep = True
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{what} is not JSON: {error}", code="not_json") from None
+    if deep:
+        message = f"{what} nests more than {MAX_DEPTH} levels: flatten the result"
+        raise InputError(message, code="too_deep")
+    return value
 
 
 def place_of(sha256: str) -> str:
@@ -150,7 +185,11 @@ async def load(port: PayloadPort | None, place: str) -> Any:
         raise purged(sha256)
     if hash_of(content) != sha256:
         raise InputError(f"the payload {sha256} is damaged: its checksum differs", code="checksum")
+    return decode_kept(sha256, content)
+
+
+def decode_kept(sha256: str, content: bytes) -> Any:
     try:
         return decoded(content)
-    except (msgspec.DecodeError, zlib.error, OSError, EOFError) as error:
+    except (ValueError, RecursionError, zlib.error, OSError, EOFError) as error:
         raise InputError(f"the payload {sha256} cannot be read: {error}") from None

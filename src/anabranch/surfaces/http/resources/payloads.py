@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import re
 
 from aiohttp import web
 
 from anabranch.errors import NotFound
 from anabranch.operations.read import references
+from anabranch.settings import Settings
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.readers import ReadHandle, look
 from anabranch.surfaces.http.io.request_body import answer, bad_parameter, read_query
-from anabranch.surfaces.http.routes import API, Query, Route
+from anabranch.surfaces.http.routes import API, SETTINGS, Query, Route
+from anabranch.work.values.payloads import is_packed, unpack
 
 _HASH = re.compile(r"[0-9a-f]{64}")
-_GZIP = b"\x1f\x8b"  # no JSON text begins like this
 
 
 async def show(request: web.Request) -> web.StreamResponse:
@@ -27,9 +27,10 @@ async def show(request: web.Request) -> web.StreamResponse:
     content = await look(request, lambda by: by.store.payload(sha256))
     if content is None:
         raise NotFound(f"there is no payload {sha256}; it may have been deleted")
-    plain = await asyncio.to_thread(_unpacked, content)
+    if is_packed(content):
+        content = await asyncio.to_thread(_unpacked, request.app[SETTINGS], content)
     return web.Response(
-        body=plain,
+        body=content,
         content_type="application/json",
         headers={"ETag": f'"{sha256}"', "Cache-Control": "private, max-age=31536000, immutable"},
     )
@@ -50,8 +51,8 @@ async def referred(request: web.Request) -> web.StreamResponse:
     return answer(await look(request, read))
 
 
-def _unpacked(content: bytes) -> bytes:
-    return gzip.decompress(content) if content[:2] == _GZIP else content
+def _unpacked(settings: Settings, content: bytes) -> bytes:
+    return unpack(content, max(settings.result_bytes_max, settings.artifact_bytes), "the payload")
 
 
 ROUTES = (
