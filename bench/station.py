@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from anabranch.surfaces.stories.free_ports import free_ports
@@ -97,12 +98,14 @@ class Station:
         worker.wait()
 
     def ready(self, number: int = 0) -> bool:
-        """Whether the server listens; a server that has ended by itself is an error."""
+        """Whether the server has opened its runs, before which it listens and answers that it does
+        so; a server that has ended by itself is an error."""
         if self.servers[number].poll() is not None:
             raise AssertionError((self.folder / self._log(number)).read_text()[-4000:])
-        address = ("127.0.0.1", self._ports[number])
-        with suppress(OSError), socket.create_connection(address, 5):
-            return True
+        asking = HTTPConnection("127.0.0.1", self._ports[number], timeout=5)
+        with suppress(OSError, HTTPException), closing(asking):
+            asking.request("GET", "/api/v1/runs?limit=1")
+            return asking.getresponse().status != HTTPStatus.SERVICE_UNAVAILABLE
         return False
 
     def wait_ready(self, number: int = 0) -> None:

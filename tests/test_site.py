@@ -29,6 +29,7 @@ HOW_TOS = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 
 
 @pytest.mark.slow
+@pytest.mark.soak  # links and anchors are looked at by `test_docs` as well
 def test_the_site_builds_without_a_warning_and_can_be_searched(tmp_path: Path) -> None:
     site = build(tmp_path)
     found = json.loads((site / "search.json").read_text(encoding="utf-8"))

@@ -28,7 +28,7 @@ from postgres_server import PostgresServer, running_postgres
 from .log import Story, story_in
 
 SERVERS = int(os.environ.get("ANABRANCH_CROWD_SERVERS", "2"))
-CLIENTS = int(os.environ.get("ANABRANCH_CROWD_CLIENTS", "6"))
+CLIENTS = int(os.environ.get("ANABRANCH_CROWD_CLIENTS", "4"))
 BLOWS = int(os.environ.get("ANABRANCH_CROWD_RESTARTS", "2"))
 SCHEMA = "crowd"
 LEASE_SECONDS = 2.0

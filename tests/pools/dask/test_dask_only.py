@@ -67,6 +67,7 @@ async def eventually(pool: OpenPool, slots: int, workers: int) -> None:
 # -- what is kept ----------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @in_loop
 async def test_nothing_that_dask_keeps_or_shows_holds_what_a_job_is_about(
     dask: DaskCluster, tmp_path: Path
@@ -111,6 +112,7 @@ def _messages_kept(dask_scheduler: Any) -> list[tuple[int, int]]:
     return [(len(log), log.maxlen) for log in logs]
 
 
+@pytest.mark.soak
 @in_loop
 async def test_the_scheduler_does_not_keep_the_jobs_that_it_has_sent(dask: DaskCluster) -> None:
     async with opened(dask) as pool, client_of(dask) as other:
@@ -122,6 +124,7 @@ async def test_the_scheduler_does_not_keep_the_jobs_that_it_has_sent(dask: DaskC
     assert sum(count for count, _ in kept) > 0  # Dask still writes there
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_small_answer_comes_with_the_news_and_a_large_one_is_fetched(
     dask: DaskCluster, monkeypatch: pytest.MonkeyPatch
@@ -144,6 +147,7 @@ async def test_a_small_answer_comes_with_the_news_and_a_large_one_is_fetched(
         assert link._client.futures == {}
 
 
+@pytest.mark.soak
 @in_loop
 async def test_answers_are_fetched_where_the_scheduler_passes_none_on(
     dask: DaskCluster, monkeypatch: pytest.MonkeyPatch
@@ -164,6 +168,7 @@ def test_what_travels_is_not_printed() -> None:
     assert not Answer("w1", [SECRET.encode()], b"").small, "what it told would be printed"
 
 
+@pytest.mark.soak
 @in_loop
 async def test_the_scheduler_never_has_more_than_the_window(dask: DaskCluster) -> None:
     most = 0
@@ -183,6 +188,7 @@ async def test_the_scheduler_never_has_more_than_the_window(dask: DaskCluster) -
         assert not link._client.refcount
 
 
+@pytest.mark.soak
 @in_loop
 async def test_the_scheduler_forgets_what_was_withdrawn_before_it_had_it(
     dask: DaskCluster, tmp_path: Path
@@ -529,6 +535,7 @@ async def test_a_cluster_with_tls_is_reached_with_the_certificates_of_dasks_conf
             assert end.said == b"over TLS"
 
 
+@pytest.mark.soak
 @in_loop
 async def test_certificates_that_are_missing_are_named(dask: DaskCluster) -> None:
     await asyncio.to_thread(dask.heal)
@@ -538,6 +545,7 @@ async def test_certificates_that_are_missing_are_named(dask: DaskCluster) -> Non
     await backend.close()
 
 
+@pytest.mark.soak
 @in_loop
 async def test_what_dask_warns_of_versions_is_left_to_us(
     dask: DaskCluster, monkeypatch: pytest.MonkeyPatch
@@ -552,6 +560,7 @@ async def test_what_dask_warns_of_versions_is_left_to_us(
         assert isinstance(await pool.end("shard-1"), Finished)
 
 
+@pytest.mark.soak
 @in_loop
 async def test_the_link_to_the_dashboard_leads_to_a_page(dask: DaskCluster) -> None:
     async with opened(dask) as pool:

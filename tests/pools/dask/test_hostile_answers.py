@@ -49,6 +49,7 @@ async def test_a_dask_worker_runs_nothing_where_its_answers_are_read(
     assert victims(tmp_path).isdisjoint(drivers)
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_dask_worker_runs_nothing_where_it_introduces_itself(
     dask: DaskCluster, tmp_path: Path

@@ -14,7 +14,7 @@ from pools.backend_suite import open_pool
 from pools.deeds_hostile import victims
 from pools.ray.cluster import RayCluster
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 @in_loop

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +119,17 @@ def test_a_file_says_whose_it_is_and_keeps_a_durable_log(tmp_path: Path) -> None
 
 
 def plan(statement: str, parameters: Mapping[str, Any] | None = None) -> str:
-    with closing(memory()) as db:
-        migrate(db, MIGRATIONS)
-        names = dict.fromkeys(statements.parameters(statement))
-        rows = db.execute(f"EXPLAIN QUERY PLAN {statement}", parameters or names)
-        return "\n".join(detail for *_, detail in rows)
+    names = dict.fromkeys(statements.parameters(statement))
+    rows = explaining().execute(f"EXPLAIN QUERY PLAN {statement}", parameters or names)
+    return "\n".join(detail for *_, detail in rows)
+
+
+@cache
+def explaining() -> sqlite3.Connection:
+    """One database for all plans: nothing is written into it."""
+    db = memory()
+    migrate(db, MIGRATIONS)
+    return db
 
 
 @pytest.mark.parametrize(
