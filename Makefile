@@ -18,7 +18,7 @@ COMPILE := $(LOCKER)/bin/uv pip compile -q --universal --python-version 3.11 --g
 # container says otherwise: without them a start takes twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test times check lint docs map lock browser pictures nats redis bench table soak crowd format clean
+.PHONY: demo test times check lint docs map lock browser pictures nats redis bench table soak fuzz crowd format clean
 
 # Exactly the files whose hashes stand in requirements/*.lock are installed, the build backend
 # included. UNLOCKED=1 takes what the ranges of pyproject.toml allow, for platforms without wheels.
@@ -123,7 +123,7 @@ table: bench            ## measure everything, then put the table into bench/REA
 # The tests with random cases take all of their seeds here, from another one each time; FIRST=n
 # begins at that one again. Processes begin with an interpreter of their own: `tests/quick_starts.py`.
 soak: export ANABRANCH_FRESH_STARTS := 1
-soak: $(STAMP)          ## long simulation, all seeds, a second server, 20 demos, kills; SEEDS=100000 ROUNDS=1000 FIRST=n
+soak: $(STAMP)          ## long simulation, all seeds, a second server, 20 demos, kills, an hour of `fuzz`; SEEDS=100000 FIRST=n
 	@$(BIN)/python -m anabranch.testing.soak --seeds $(or $(SEEDS),20000)
 	@first=$(or $(FIRST),$$(date +%s)); echo "seeds from $$first on"; \
 	  ANABRANCH_SEEDS=1 ANABRANCH_FIRST_SEED=$$first ANABRANCH_SOAK=1 \
@@ -135,6 +135,11 @@ soak: $(STAMP)          ## long simulation, all seeds, a second server, 20 demos
 	  $(BIN)/python -m pytest -q tests/acceptance/test_second_terminal_kill_nine.py
 	@ANABRANCH_CROWD_STORE=postgres ANABRANCH_CROWD_RESTARTS=$(or $(RESTARTS),100) \
 	  $(BIN)/python -m pytest -q tests/acceptance/test_cluster_crowd_kill_nine.py
+	@$(MAKE) --no-print-directory fuzz SECONDS=$(or $(FUZZ),3600) FIRST=$$(date +%s)
+
+fuzz: $(STAMP)          ## bend messages to every reader of bytes from outside; SECONDS=60 DOORS="cel nats" KEEP=1
+	@cd tests && ../$(BIN)/python -m fuzz.grow --seconds $(or $(SECONDS),60) \
+	  --first $(or $(FIRST),0) $(if $(KEEP),--keep) $(DOORS)
 
 # With STORE=postgres several servers share a database, which is restarted as well.
 crowd: $(STAMP)         ## kill servers and workers while 200 clients watch; STORE=postgres SERVERS=3

@@ -99,7 +99,7 @@ def decode_answer(said: Any) -> Answer:
         raise ValueError(f"bytes are expected, not {type(said).__name__}")
     try:
         return _decode(said)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 

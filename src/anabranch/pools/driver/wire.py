@@ -162,7 +162,15 @@ class Away(_Message, frozen=True):
 Reply = Connected | Refused | Told | Seen | Logged | Beat | Away
 
 request_of: Callable[[bytes], Request] = msgspec.msgpack.Decoder(Request).decode
-reply_of: Callable[[bytes], Reply] = msgspec.msgpack.Decoder(Reply).decode
+_decode_reply: Callable[[bytes], Reply] = msgspec.msgpack.Decoder(Reply).decode
+
+
+def reply_of(body: bytes) -> Reply:
+    """Raises `ValueError` for what is none."""
+    try:
+        return _decode_reply(body)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def _plain(value: object) -> bytes:
@@ -184,7 +192,10 @@ def decode_said(said: Any) -> list[tuple[Any, ...]]:
     """Raises `ValueError` for anything but bytes of `encode_said`."""
     if not isinstance(said, bytes):
         raise ValueError(f"the cluster says no bytes of ours but a {type(said).__name__}")
-    return _decode_said(said)
+    try:
+        return _decode_said(said)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def framed(message: Request | Reply) -> bytes:

@@ -12,7 +12,7 @@ import secrets
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
@@ -45,6 +45,16 @@ class NatsLogin(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     password: str = ""
     token: str = ""
+
+
+class _Info(msgspec.Struct, frozen=True):
+    """Of what a server says of itself, what counts here."""
+
+    max_payload: int = 0
+    tls_required: bool = False
+
+
+_read_info: Callable[[str], _Info] = msgspec.json.Decoder(_Info).decode
 
 
 class NatsMessage(msgspec.Struct, frozen=True):
@@ -164,9 +174,9 @@ class NatsConnection:
         verb, _, text = (await self._line()).partition(" ")
         if verb != "INFO":
             raise NatsError("parse", "it does not greet as a NATS server does")
-        info = json.loads(text)
-        self.payload_max = int(info.get("max_payload") or self.payload_max)
-        if place.encrypted or info.get("tls_required"):
+        info = _greeting(text)
+        self.payload_max = info.max_payload or self.payload_max
+        if place.encrypted or info.tls_required:
             await self._writer.start_tls(ssl.create_default_context(), server_hostname=place.host)
         options: dict[str, Any] = {
             "verbose": False,
@@ -240,12 +250,21 @@ class NatsConnection:
             head_size = int(words[-2]) if verb == "HMSG" else 0
         except (ValueError, IndexError):
             raise NatsError("parse", f"a line of it cannot be read: {line[:60]!r}") from None
+        if not 0 <= head_size <= size or not words[0]:
+            raise NatsError("parse", f"a line of it cannot be read: {line[:60]!r}")
         if size > self._bytes_max:
             raise NatsError("result", f"a message has more than {self._bytes_max:,} bytes")
         whole = await self._reader.readexactly(size + 2)
         headers, status = _headers(whole[:head_size])
         reply = words[2] if len(words) > (4 if verb == "HMSG" else 3) else ""
         return NatsMessage(words[0], whole[head_size:size], headers, status, reply)
+
+
+def _greeting(text: str) -> _Info:
+    try:
+        return _read_info(text)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        raise NatsError("parse", "its greeting cannot be read") from None
 
 
 def _headers(head: bytes) -> tuple[dict[str, str], str]:
