@@ -32,12 +32,14 @@ CURSORS = ("postgres", "sqlite", "duckdb", "http")
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """What `in` comes to: a list, or the description of a collection.
+    """What `in` comes to: a list, or the collection that the definition describes.
 
-    The answer of a query means its rows, another mapping that describes no collection is gone
-    through as `{key, value}` pairs, the ref of a loop means its results."""
+    Data describes none, whatever its keys are: whoever could write a description could have files
+    read and addresses called, with the credentials of this machine. The answer of a query means its
+    rows, a mapping is gone through as `{key, value}` pairs, the ref of a loop means its results."""
 
     inner: Expression
+    described: bool = False
 
     @property
     def text(self) -> str:
@@ -49,9 +51,11 @@ class Collected(msgspec.Struct, frozen=True):
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         value = self.inner.evaluate(names)
+        if self.described:
+            return value
         if (rows := rows_of(value)) is not None:
             return rows
-        if isinstance(value, Mapping) and not any(key in value for key in DESCRIPTORS):
+        if isinstance(value, Mapping):
             return [{"key": key, "value": each} for key, each in value.items()]
         if isinstance(value, str) and value.startswith(LOOP_REF):
             return {"results_of": value}
@@ -80,7 +84,8 @@ class Sources(msgspec.Struct, frozen=True):
                 return Constant([])
         elif isinstance(node, Fields):
             self._check_descriptor(node, what)
-        return Collected(self.templates.tree(node))
+        described = isinstance(node, Fields) and any(key in node for key in DESCRIPTORS)
+        return Collected(self.templates.tree(node), described)
 
     def _check_descriptor(self, node: Fields, what: str) -> None:
         named = [key for key in DESCRIPTORS if key in node]
