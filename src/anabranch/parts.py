@@ -262,11 +262,12 @@ class Parts:
         """Begin the child of a parked job, once: after a crash the one that is there is found.
 
         Secrets that the job was given are sealed in what it hands on."""
+        by = run_at_work.get()
         if self.engine.known(run):
+            self.engine.rights.require_begun_by(by, run)
             return run
         if marks is None:
             given, marks = seal(given, given_to_work())
-        by = run_at_work.get()
         depth = child_depth(
             self.engine.state(by).depth if by else 0, self._settings.child_depth_max
         )

@@ -128,8 +128,25 @@ def test_the_id_of_a_child_is_made_from_the_job(folder: Path) -> None:
     async def scenario() -> None:
         async with serving() as server:
             name = await server.start(parent(f"{{kind: playbook, path: {folder}/child.yaml}}"))
-            status, answer = await asked(server, path=f"{folder}/child.yaml", run=f"{name}-9.0")
-            assert (status, answer["code"]) == (422, "bad_run_id"), answer
+            (task,) = (await server.claim(wait_seconds=20))["tasks"]
+            for child in (f"{name}-9.0", f"{name}-{task['job']}0", f"{name}-{task['job']}.1"):
+                body = {"path": f"{folder}/child.yaml", "run": child}
+                status, answer = await server.say(task, "children", body)
+                assert (status, answer["code"]) == (422, "bad_run_id"), answer
+
+    run(scenario())
+
+
+def test_a_run_that_somebody_else_began_is_no_child(folder: Path) -> None:
+    """Its id can be known before: that of the parent may be chosen, too."""
+    text = parent(f"{{kind: playbook, path: {folder}/child.yaml, wait: true}}")
+
+    async def scenario() -> None:
+        async with serving() as server:
+            await server.parts.verbs.start(CHILD, {"n": "of somebody else"}, run="chosen-1.0")
+            await server.parts.verbs.start(text, run="chosen")
+            status, answer = await asked(server, path=f"{folder}/child.yaml")
+            assert (status, answer["code"]) == (409, "run_exists"), answer
 
     run(scenario())
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.errors import AnabranchError, NotFound, StoreError
+from anabranch.errors import AnabranchError, NotFound, Refused, StoreError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
@@ -161,6 +161,14 @@ class ReadRights:
             if start is not None and (start.parent or start.begun_by):
                 return start.begun_by or str(start.parent).partition("/")[0]
         return ""
+
+    def require_begun_by(self, starter: str, run: str) -> None:
+        """Whoever may choose ids could have been there before: what such a run comes to is no
+        answer to a task."""
+        start = self._start(run)
+        if starter and start is not None and starter not in before(start):
+            said = f"run {run} is there already, and run {starter} did not begin it"
+            raise Refused(said, code="run_exists")
 
     def _hands_out(self, run: str) -> bool:
         start = self._start(run)

@@ -97,5 +97,5 @@ def name_in_run(run: str, key: str) -> str:
 
 def child_of(key: str, child: str) -> bool:
     """Whether it can be the id of a child of the job with this key: such an id is made from it."""
-    made = re.sub(r"[^A-Za-z0-9_.-]", "-", key)
-    return child.startswith(made[: ID_MAX - 17])
+    made = re.sub(r"[^A-Za-z0-9_.-]", "-", key)[: ID_MAX - 17]
+    return child.startswith(made) and child[len(made) : len(made) + 1] in ("", "-")
