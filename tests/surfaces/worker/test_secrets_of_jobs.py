@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel import events as e
+from anabranch.operations.logs.log_lines import LogQuery, LogReader
 from anabranch.work.values.payloads import decoded
 from operations.workers.test_claims import events_of
 
@@ -125,7 +126,29 @@ async def in_a_payload(server: Server, task: Any) -> None:
     await server.good(task, "report", {"payload": kept})
 
 
-@pytest.mark.parametrize("say", [in_progress, in_memory, in_a_reason, in_an_outcome, in_a_payload])
+async def in_a_failure(server: Server, task: Any) -> None:
+    said = {"kind": SECRET, "message": SECRET, "code": SECRET, "details": {SECRET: SECRET}}
+    await server.good(task, "fail", said)
+
+
+async def in_what_it_prints(server: Server, task: Any) -> None:
+    text = f"is {SECRET}"
+    piece = {"at": 1_760_000_000_000, "stream": "stdout", "level": "info", "text": text}
+    size = len(text) + 1
+    batch = {"first_line": 0, "lines": 1, "start": 0, "size": size, "pieces": [piece]}
+    await server.good(task, "logs", {"batches": [batch]})
+    server.parts.engine.logs.flush()
+    (line,) = LogReader(server.parts.store, task["run"], LogQuery()).page(lines=9).items
+    assert line.text == "is ***"
+
+
+SAYINGS = (
+    *(in_progress, in_memory, in_a_reason, in_an_outcome, in_a_payload),
+    *(in_a_failure, in_what_it_prints),
+)
+
+
+@pytest.mark.parametrize("say", SAYINGS)
 def test_nothing_that_a_worker_says_shows_a_sealed_secret(tmp_path: Path, say: Say) -> None:
     child = tmp_path / "child.yaml"
     child.write_text(

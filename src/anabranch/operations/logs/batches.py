@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -45,7 +45,10 @@ def _wrong(message: str) -> InputError:
     return InputError(message, code="log_batch")
 
 
-def cleaned(batch: LogBatch) -> LogBatch:
-    """Whatever the worker has done with it: nothing of it is for a terminal to obey."""
-    pieces = [msgspec.structs.replace(piece, text=printable(piece.text)) for piece in batch.pieces]
+def cleaned(batch: LogBatch, clean: Callable[[str], str]) -> LogBatch:
+    """Whatever the worker has done with it: nothing of it is for a terminal to obey, and `clean`
+    leaves no secret of the run in it."""
+    pieces = [
+        msgspec.structs.replace(piece, text=clean(printable(piece.text))) for piece in batch.pieces
+    ]
     return msgspec.structs.replace(batch, pieces=pieces)

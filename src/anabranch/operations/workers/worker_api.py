@@ -184,9 +184,10 @@ class WorkerApi:
         """What the job has printed since the last time; it is kept soon, and shown then. Said
         twice it is kept once."""
         check_batches(batches)
-        _, job = require_lease_holder(self._engine, out)
+        live, job = require_lease_holder(self._engine, out)
         key = out.run, out.job, out.attempt, job.step
-        self._engine.logs.hand_in([AttemptBatch(*key, cleaned(batch)) for batch in batches])
+        clean = live.sealed.clean_text()
+        self._engine.logs.hand_in([AttemptBatch(*key, cleaned(one, clean)) for one in batches])
 
     async def report(self, out: LeaseClaim, answer: Answer, *, payload: str = "") -> None:
         """The work is done, or has failed; returns when that is durable. The result may have been

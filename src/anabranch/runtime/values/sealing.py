@@ -15,7 +15,7 @@ a sealed argument is not there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from secrets import token_hex
 from typing import Any
 
@@ -64,14 +64,16 @@ class Sealed(msgspec.Struct, gc=False):
                 return msgspec.structs.replace(said, answer=scope.answer(said.answer))
             case s.JobPark():
                 ticket, memory = scope.text(said.ticket), scope.clean(said.memory)
-                wait = said.wait
-                if wait is not None:
-                    wait = msgspec.structs.replace(wait, seen=scope.clean(wait.seen))
+                wait = None if said.wait is None else scope.wait(said.wait)
                 return msgspec.structs.replace(said, ticket=ticket, memory=memory, wait=wait)
             case s.JobProgress():
                 return msgspec.structs.replace(said, progress=scope.clean(said.progress))
             case s.JobLose():
                 return msgspec.structs.replace(said, reason=scope.text(said.reason))
+
+    def clean_text(self) -> Callable[[str], str]:
+        """How texts of a worker are cleaned, likewise."""
+        return self.scope().text if self.values else str
 
     def clean_value(self, value: Any) -> Any:
         """That of a payload of a worker, likewise; the same one where nothing is in it."""

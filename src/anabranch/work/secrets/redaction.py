@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from anabranch.kernel.tracker import ShardReport
-from anabranch.kernel.values import Answer, ContextPatch, Fault, WakeRequest
+from anabranch.kernel.tracker import ShardReport, TaskRun
+from anabranch.kernel.values import Answer, ContextPatch, Fault, Wait, WakeRequest
 from anabranch.work.secrets.credential_fields import logins_in
 from anabranch.work.secrets.forms import INSIDE, SHORTEST, fold, gate_of, traces_of
 from anabranch.work.secrets.log_guard import LOGGERS, RedactingFilter, guard_logs
@@ -311,6 +311,8 @@ class Redactor:
             locals=self.clean(answer.locals),
             record=self.clean(answer.record),
             wakes=tuple(map(self._wake, answer.wakes)),
+            tasks=tuple(map(self._task, answer.tasks)),
+            by_error=self.text(answer.by_error),
         )
         if self.cleaned == before:
             return answer
@@ -320,7 +322,7 @@ class Redactor:
         if fault is None:
             return None
         return Fault(
-            kind=fault.kind,
+            kind=self.text(fault.kind),
             message=self._edges(fault.message),
             code=self.text(fault.code),
             retryable=fault.retryable,
@@ -338,7 +340,10 @@ class Redactor:
             report,
             failed=tuple(
                 msgspec.structs.replace(
-                    failure, key=self.text(failure.key), message=self._edges(failure.message)
+                    failure,
+                    key=self.text(failure.key),
+                    kind=self.text(failure.kind),
+                    message=self._edges(failure.message),
                 )
                 for failure in report.failed
             ),
@@ -350,7 +355,16 @@ class Redactor:
         return msgspec.structs.replace(wake, payload=self.clean(wake.payload))
 
     def _patch(self, patch: ContextPatch) -> ContextPatch:
-        return ContextPatch(patch.key, self.clean(patch.value), patch.reducer)
+        return ContextPatch(self.text(patch.key), self.clean(patch.value), patch.reducer)
+
+    def _task(self, task: TaskRun) -> TaskRun:
+        return msgspec.structs.replace(
+            task, label=self.text(task.label), error=self.text(task.error)
+        )
+
+    def wait(self, wait: Wait) -> Wait:
+        """What a parked job waits for by itself."""
+        return Wait(self.text(wait.event), self.text(wait.task), self.clean(wait.seen))
 
 
 @lru_cache(maxsize=256)
