@@ -209,6 +209,7 @@ def test_no_more_is_in_the_cluster_than_the_window_and_its_queue_allow(
     assert found.total == total(200_000)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_thousand_million_items_go_through_a_simulated_cluster(tmp_path: Path) -> None:
     """In shards of a million; `python -m bench.scale.simulated` does the same in shards of 4,096,

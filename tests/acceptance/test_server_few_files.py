@@ -89,6 +89,7 @@ def limited(folder: Path, files: int) -> Iterator[Limited]:
         process.communicate()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("files", "crowd"),
     [

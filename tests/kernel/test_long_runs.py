@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
+import pytest
+
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.laws import check_rest
 from anabranch.kernel.state import STATUSES_KEPT, State, decode_state, encode_state
@@ -35,6 +37,7 @@ class Walker:
             kernel_step(self.net, self.state, s.JobReport(job.id, 1, succeeded({"x": 1})), 0)
 
 
+@pytest.mark.soak
 def test_ten_thousand_activations_of_one_step_take_no_more_room_than_a_thousand() -> None:
     walker = Walker(round_and_round())
     walker.go_round(2 * STATUSES_KEPT)

@@ -6,6 +6,8 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from anabranch.dialects.registry import compile_source
 from anabranch.net.analyse import analyse, join_slots_reachable
 from anabranch.net.analyse_joins import JoinReach
@@ -239,6 +241,7 @@ def test_what_both_producers_have_from_the_same_step_is_no_overlap() -> None:
 # -- size ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_the_largest_orchestration_is_analysed_in_bounded_time() -> None:
     """128 steps that all spawn and join 32 others, on both outcomes."""
     names = [f"s{n}" for n in range(128)]

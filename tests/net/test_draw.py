@@ -189,6 +189,7 @@ def test_svg_has_colours_for_light_and_dark() -> None:
         assert f".anb-{look} rect" in dark
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("draw", DRAWINGS)
 @pytest.mark.parametrize("shape", ["chain", "fork", "dense"])
 def test_five_hundred_steps_are_drawn_quickly(draw: Callable[..., str], shape: str) -> None:

@@ -159,6 +159,7 @@ def test_the_order_of_steps_needs_no_walk_through_the_net() -> None:
     assert lines.of(lambda: positions(large)) < 2.3 * lines.of(lambda: positions(small))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("family", ["ladder", "star", "chain", "pairs"])
 def test_twice_the_playbook_is_about_twice_the_check(family: str) -> None:
     small, large = (playbook(FAMILIES[family](n)) for n in (60, 120))

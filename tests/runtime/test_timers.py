@@ -28,6 +28,7 @@ def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "SLOW_SECONDS", float("inf"))
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("in_place")
 def test_five_hundred_timers_fire_at_their_millisecond(tmp_path: object) -> None:
     """In virtual time, where only the engine itself could make one late."""

@@ -356,6 +356,7 @@ def test_postgres_answers_every_call_like_the_model(postgres: str) -> None:
     compare(4, lambda: PostgresStore(address, partitions=1), order=in_order)
 
 
+@pytest.mark.soak
 def test_postgres_answers_like_the_model_whatever_its_partitions(postgres: str) -> None:
     """Each partition has an order of its own; nothing else differs."""
     from anabranch.store.postgres.store import PostgresStore

@@ -59,6 +59,7 @@ sys.exit("; ".join(failed[:3]) or 0)
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", TOOLS)
 def test_fifty_items_may_be_the_first(kind: str, postgres: str, tmp_path: Path) -> None:
     file = tmp_path / "fifty.yaml"

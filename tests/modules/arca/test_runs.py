@@ -247,6 +247,7 @@ async def test_a_step_that_failed_with_the_policy_pause_is_tried_again_or_given_
         assert (shown["status"], shown["steps"][0]["status"]) == ("failed", "failed")
 
 
+@pytest.mark.soak
 @in_loop
 async def test_a_thousand_steps_that_wait_hold_nothing_up() -> None:
     async with Stage() as stage:

@@ -96,6 +96,7 @@ async def test_an_offer_that_is_removed_is_withdrawn_and_may_come_back() -> None
     await market.close()
 
 
+@pytest.mark.soak
 @in_loop
 async def test_an_offer_that_was_withdrawn_long_ago_is_forgotten_and_keeps_its_number() -> None:
     market = Market(config_of(OFFER, OTHER))

@@ -17,6 +17,7 @@ from .test_items_of_loops import HEAD, WORK, Watched, all_pages, finished, loopi
 ITEMS = 6_000
 
 
+@pytest.mark.soak
 def test_a_page_far_into_a_loop_of_single_items_reads_as_many_rows_as_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -328,6 +328,7 @@ class Watched(MemoryStore):
         return found
 
 
+@pytest.mark.soak
 def test_the_first_page_of_a_long_loop_reads_only_the_beginning_of_its_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

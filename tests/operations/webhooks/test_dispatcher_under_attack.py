@@ -266,6 +266,7 @@ def test_much_to_tell_is_looked_at_in_pieces() -> None:
     run(work())
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_very_many_that_wait_take_no_more_memory_than_a_few(tmp_path: Path) -> None:
     async def work() -> None:

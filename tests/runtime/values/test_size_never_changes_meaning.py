@@ -169,6 +169,7 @@ def test_what_an_expression_makes_large_is_not_recorded_inline(name: str, tmp_pa
     assert len(text) < 40_000
 
 
+@pytest.mark.soak
 def test_a_list_that_a_loop_goes_over_is_kept_in_parts_and_not_in_the_log(tmp_path: Path) -> None:
     text = f"""{HEAD}workflow:
   - step: make

@@ -95,6 +95,7 @@ def test_a_cut_text_keeps_no_part_of_a_secret() -> None:
         assert (split == (50, 50 + len(secret))) == (50 < at < 50 + len(secret))
 
 
+@pytest.mark.soak
 def test_a_secret_of_very_many_lines_is_found_in_linear_time_without_a_huge_pattern() -> None:
     lines = [f"line {number:06} of the secret {number * 7919 % 10007}" for number in range(2000)]
     clean = scope("\n".join(lines))

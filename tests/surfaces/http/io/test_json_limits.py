@@ -103,6 +103,7 @@ def test_a_hostile_body_is_refused_before_anything_is_built_of_it(name: str) -> 
     assert time.process_time() - begin < 4.0  # seconds of work; it was up to fifteen
 
 
+@pytest.mark.soak
 def test_numbers_that_are_hard_to_round_take_no_longer_than_others() -> None:
     body = filled(b"1.2345678901234567e-300")
     begin = time.process_time()
