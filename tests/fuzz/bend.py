@@ -30,7 +30,7 @@ WORDS: tuple[bytes, ...] = (
         b"\xc7",
     ),
 )
-AGAIN = (2, 3, 50, 300)
+AGAIN = (2, 3, 50, 300, 3000)
 
 
 def bend(random: Random, message: bytes, *, broken: float = 0.5) -> bytes:

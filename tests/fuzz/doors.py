@@ -11,6 +11,7 @@ import gzip
 import json
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from unittest.mock import AsyncMock, Mock
@@ -181,9 +182,15 @@ def read_body(message: bytes) -> None:
     parse(message, Body, 100)
 
 
+OF_CURSORS = (ApiError, NodeError)
+
+
 def read_page(message: bytes) -> None:
-    for read in (lambda text: read_cursor(text, int, str), read_place):
-        read(message.decode("latin-1"))
+    """As it is, and as what a cursor holds."""
+    for text in (message.decode("latin-1"), base64.urlsafe_b64encode(message).decode()):
+        for read in (lambda text: read_cursor(text, int, str), read_place):
+            with suppress(*OF_CURSORS):
+                read(text)
 
 
 # -- what is in a store, and what workers upload ---------------------------------------------
@@ -458,7 +465,7 @@ DOORS: Mapping[str, Door] = {
     "cel": Door(read_cel, tuple(map(str.encode, CELS))),
     "placeholder": Door(read_placeholder, (b"[a.b] > 2 ? '[c]' : \"x\"",)),
     "body": Door(read_body, (encoded(BODY),), (ApiError,)),
-    "cursor": Door(read_page, (base64.urlsafe_b64encode(b'[1, "a"]'),), (ApiError, NodeError)),
+    "cursor": Door(read_page, (base64.urlsafe_b64encode(b'[1, "a"]'), b'[1, "a"]')),
     "log": Door(read_log, (e.encode_events([BEGUN]),)),
     "snapshot": Door(read_snapshot, (encode_state(State(run="r", seq=1)),)),
     "upload": Door(read_upload, (encoded([1, {"a": None}]), gzip.compress(b'{"a": 1}', mtime=0))),

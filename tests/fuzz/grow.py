@@ -52,7 +52,7 @@ class Growth:
         """The next seed, when the time is over."""
         while time.monotonic() < until:
             random = Random(f"{self.name} {seed}")
-            known = list(self._messages) or list(self._door.right)
+            known = [*self._door.right, *self._messages]
             self.try_one(bend(random, random.choice(known)))
             seed += 1
         return seed

@@ -41,6 +41,7 @@ FIELDS = (
 EXAMPLE = "write five fields, such as `0 3 * * mon-fri`, or one of " + ", ".join(SHORT)
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+ZONE = re.compile(r"[A-Za-z0-9_+-]{1,40}(?:/[A-Za-z0-9_+-]{1,40}){0,2}")
 ALIKE = 0.75  # two names, one of which is a slip of the pen
 _WORD = re.compile(r"[A-Za-z]+")
 _STEPS_MAX = 10_000  # candidates in a row that a time zone leaves out
@@ -221,11 +222,13 @@ def _require_possible(text: str, shown: str) -> None:
 def zone_of(name: str) -> ZoneInfo:
     """Raises ValueError for a time zone that nobody knows."""
     try:
-        return ZoneInfo(name)
+        if ZONE.fullmatch(name):  # a name of any other form would be looked for among modules
+            return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        zone = _closest_zone(name.replace(" ", "_").lower())
-        hint = f"did you mean {zone!r}?" if zone else "write one such as Europe/Berlin or UTC"
-        raise ValueError(f"there is no time zone {name[:60]!r}; {hint}") from None
+        pass  # of the right form
+    zone = _closest_zone(name[:60].replace(" ", "_").lower())
+    hint = f"did you mean {zone!r}?" if zone else "write one such as Europe/Berlin or UTC"
+    raise ValueError(f"there is no time zone {name[:60]!r}; {hint}")
 
 
 def _closest_zone(word: str) -> str:

@@ -70,5 +70,5 @@ def read_cursor(text: str) -> tuple[int, str]:
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         return _cursors.decode(data)
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+    except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError):
         raise NodeError(400, "bad_query", "`before` is the `next` of an earlier page") from None
