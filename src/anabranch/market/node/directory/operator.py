@@ -46,6 +46,12 @@ class DropBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     source: str | None = None
 
 
+class DropRevocationsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Those of one signer, or of all that this node does not trust."""
+
+    signer: str = ""
+
+
 class DirectoryQuery(SeedFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Either nodes with a passport for a capability, or the nodes of a participant."""
 
@@ -100,6 +106,10 @@ class OperatorSurface:
                 "Drop the advertisement and the capabilities of a node, or of all nodes of a "
                 "source; they stay away for as long as an advertisement counts",
                 body=DropBody, errors=(400, 404)),
+            row("POST", "/v1/directory/revocations/drop", self.drop_revocations,
+                "Drop revocations of signers that this node does not trust, or of one of them; "
+                "those of passports that are known stay",
+                body=DropRevocationsBody),
             row("GET", "/v1/passports", self.list_passports,
                 "Passports that this node holds, and those that its participant issued"),
             row("POST", "/v1/passports", self.issue,
@@ -176,6 +186,13 @@ class OperatorSurface:
             raise NodeError(404, "not-found", "no such node has published here")
         await self._registry.durable()
         return Answer(body={"status": "dropped", "nodes": dropped})
+
+    async def drop_revocations(self, call: Call) -> Answer:
+        wanted = msgspec.convert(call.body, DropRevocationsBody)
+        known = [row.checked for _, row in self._cache.every()]
+        dropped = self._registry.drop_revocations(wanted.signer, known)
+        await self._registry.durable()
+        return Answer(body={"status": "dropped", "revocations": dropped})
 
     async def sync_now(self, call: Call) -> Answer:
         await self._own.publish()

@@ -51,6 +51,7 @@ class SourceContent(msgspec.Struct):
     rows: dict[str, dict[str, CachedPassport]] = {}  # node → capability
     advertisements: dict[str, Mapping[str, Any]] = {}
     read_at: int | None = None
+    revoked: Revocations = msgspec.field(default_factory=Revocations)  # that found no room here
 
 
 class Holder(NamedTuple):
@@ -118,7 +119,9 @@ class PassportCache:
     def problem_of(self, one: CachedPassport, now: int) -> str:
         """Why the passport does not count now, or nothing. Revocation comes first."""
         passport = one.checked.passport
-        if self._revoked.covers(one.checked):
+        if self._revoked.covers(one.checked) or any(
+            content.revoked.covers(one.checked) for content in self.sources.values()
+        ):
             return "it is revoked"
         if passport.issued_at > now:
             return "it is not valid yet"
