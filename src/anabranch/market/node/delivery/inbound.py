@@ -57,6 +57,10 @@ DECIDED_SECONDS = 0.5  # that artifacts which came together wait for each other
 #: Artifacts of one peer that came together and are not decided; more are taken one by one, and so
 #: are bounded by the messages of a peer that are answered at a time.
 UNDECIDED_OF_A_PEER = 512
+#: Characters of an artifact that is read beside the event loop, a few at once: it may hold
+#: thousands of values, and its sender nothing but a key of their own.
+LARGE = 16 * 1024
+LARGE_AT_ONCE = 2
 _TEXT_MAX = 500
 
 
@@ -69,6 +73,7 @@ class Inbound:
         self._host_acceptor_ids = frozenset(one.acceptor_id for one in config.acceptors)
         self._calls: dict[str, asyncio.Task[Acceptance]] = {}
         self._undecided: Counter[str] = Counter()  # by peer, of those that came together
+        self._reading = asyncio.Semaphore(LARGE_AT_ONCE)
         self.tokens = InvocationTokens(context.random_bytes, self._host_acceptor_ids)
         self.refusals: deque[dict[str, Any]] = deque(maxlen=REFUSALS_KEPT)
 
@@ -123,7 +128,7 @@ class Inbound:
     async def admit(self, adapter: str, peer: str, sent: DeliverMessage) -> dict[str, Any]:
         """The `artifact-delivery-admission-response.v1`."""
         try:
-            arrival = read_arrival(adapter, peer, sent, self._config.max_bytes)
+            arrival = await self._read(adapter, peer, sent)
         except NodeError as error:
             return self._refuse(peer, sent, error.code, error.message)
         admission_id = id_of(arrival)
@@ -139,6 +144,15 @@ class Inbound:
         if admission_id in self._calls:
             return _response(_again(await self._wait(admission_id)), sent.key)
         return await self._offer(admission_id, admission, arrival, sent)
+
+    async def _read(self, adapter: str, peer: str, sent: DeliverMessage) -> Arrival:
+        """Raises `NodeError` with the failure class."""
+        if len(sent.artifact.inline) < LARGE:
+            return read_arrival(adapter, peer, sent, self._config.max_bytes)
+        async with self._reading:
+            return await asyncio.get_running_loop().run_in_executor(
+                None, read_arrival, adapter, peer, sent, self._config.max_bytes
+            )
 
     async def _offer(
         self, admission_id: str, admission: Admission | None, arrival: Arrival, sent: DeliverMessage
@@ -168,6 +182,10 @@ class Inbound:
             self._calls[admission_id] = call
             call.add_done_callback(lambda done: self._called(admission_id, done))
             return _response(await self._wait(admission_id), sent.key)
+        if artifact.schema == DISPATCH:
+            assert arrival.document is not None
+            if reason := self._inbox.offer_refusal(arrival.document):
+                return self._refuse(arrival.peer, sent, reason, "")
         acceptance = self._decide_by_host(admission_id, admission, arrival)
         if acceptance is None:
             note = f"no acceptor of this node takes {artifact.schema}"

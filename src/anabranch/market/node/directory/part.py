@@ -135,6 +135,13 @@ class DirectoryPart:
             found = sorted({*found, self._context.signer.node_id})
         return found
 
+    def is_trusted(self, node_id: str) -> bool:
+        return (
+            node_id in self._given
+            or self.registry.is_vouched_for(node_id)
+            or self.cache.is_vouched_for(node_id)
+        )
+
     def holders(self, capability_id: str) -> list[Mapping[str, Any]]:
         return self.cache.rows(capability_id)
 

@@ -131,6 +131,16 @@ class PassportCache:
             return f"{passport.issuer} may not issue it here"
         return ""
 
+    def is_vouched_for(self, node_id: str) -> bool:
+        """Whether an issuer whom the operator has named gave it a passport that counts now."""
+        now = self._clock.now()
+        return any(
+            self.policy.vouches(row.checked) and not self.problem_of(row, now)
+            for source, content in self.sources.items()
+            if self.is_fresh(source, now)
+            for row in content.rows.get(node_id, {}).values()
+        )
+
     def is_fresh(self, source: str, now: int) -> bool:
         return source == HERE or now < self._stale_at(source)
 

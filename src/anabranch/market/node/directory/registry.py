@@ -227,6 +227,11 @@ class SeedDirectory:
         presented = (one["passport"] for one in advertisement["capabilities/presented"])
         return any(self._vouches(one) for one in (*passports, *presented))
 
+    def is_vouched_for(self, node_id: str) -> bool:
+        one = self.advertisements.get(node_id)
+        presented = {"capabilities/presented": []} if one is None else one.advertisement
+        return self._is_trusted(node_id, presented)
+
     def _vouches(self, document: Mapping[str, Any]) -> bool:
         one = kept_passport(document)
         if one.passport.issuer != self._signer.participant_id and not self._policy.vouches(one):
