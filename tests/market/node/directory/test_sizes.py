@@ -269,11 +269,17 @@ def test_the_operator_drops_revocations_of_strangers_and_none_that_is_needed() -
         one = await host(network, READER, seeds=[seed.url], directory=settings).open()
         known = revocation_of(other, N2)
         trusted = made_up(1, ISSUER)[0]
-        for each in (*made_up(3), *made_up(2, KeySigner(20)), known, trusted):
+        once = passport_of(KeySigner(21))
+        await register(one, once, KeySigner(21))
+        before = revocation_of(once, KeySigner(21))
+        for each in (*made_up(3), *made_up(2, KeySigner(20)), known, trusted, before):
             assert (await revoke(one, each)).status == 200
         path = "/v1/directory/revocations/drop"
-        for signer, count in ((N4.participant_id, 3), ("", 2), ("", 0)):
-            answer = await one.call("POST", path, {"signer": signer})
+        for body, count in (
+            ({"signer": N4.participant_id}, 3), ({}, 2), ({}, 0), ({"registered": True}, 1),
+        ):  # fmt: skip
+            assert (await read(one, "/revocations")).body["items"][-1]["artifact"] == before
+            answer = await one.call("POST", path, body)
             assert answer.body == {"status": "dropped", "revocations": count}
         items, _ = await all_of(one, "/revocations")
         assert [item["artifact"] for item in items] == [known, trusted]
@@ -284,7 +290,7 @@ def test_the_operator_drops_revocations_of_strangers_and_none_that_is_needed() -
         # What was dropped takes no room on the disk either, after a while.
         streams = again.store.node_streams
         assert streams is not None
-        assert sum("passport-revocation" in name for name in streams.stream_names()) == 7
+        assert sum("passport-revocation" in name for name in streams.stream_names()) == 8
         await asyncio.sleep(3 * 3600)
         assert sum("passport-revocation" in name for name in streams.stream_names()) == 3
         await again.close()

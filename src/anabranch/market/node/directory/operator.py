@@ -47,9 +47,11 @@ class DropBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class DropRevocationsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Those of one signer, or of all that this node does not trust."""
+    """Those of one signer, or of all that this node does not trust; also those of passports that
+    were registered here."""
 
     signer: str = ""
+    registered: bool = False
 
 
 class DirectoryQuery(SeedFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,7 +110,7 @@ class OperatorSurface:
                 body=DropBody, errors=(400, 404)),
             row("POST", "/v1/directory/revocations/drop", self.drop_revocations,
                 "Drop revocations of signers that this node does not trust, or of one of them; "
-                "those of passports that are known stay",
+                "those of passports that are known or, unless asked for, were registered here stay",
                 body=DropRevocationsBody),
             row("GET", "/v1/passports", self.list_passports,
                 "Passports that this node holds, and those that its participant issued"),
@@ -190,7 +192,9 @@ class OperatorSurface:
     async def drop_revocations(self, call: Call) -> Answer:
         wanted = msgspec.convert(call.body, DropRevocationsBody)
         known = [row.checked for _, row in self._cache.every()]
-        dropped = self._registry.drop_revocations(wanted.signer, known)
+        dropped = self._registry.drop_revocations(
+            known, wanted.signer, registered=wanted.registered
+        )
         await self._registry.durable()
         return Answer(body={"status": "dropped", "revocations": dropped})
 

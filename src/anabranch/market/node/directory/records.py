@@ -148,6 +148,7 @@ class RevocationTaken(msgspec.Struct, frozen=True, kw_only=True, tag="taken"):
     revocation: Document
     number: int
     source: str  # the seed it came from; "" for this node
+    registered: bool = False  # the passport that it revokes was registered here
 
 
 class RevocationDropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
@@ -158,12 +159,18 @@ class Revocation(msgspec.Struct, frozen=True, kw_only=True):
     revocation: Document
     number: int
     source: str
+    registered: bool = False
     dropped: bool = False
 
 
 def _revoke(state: Revocation | None, event: RevocationTaken | RevocationDropped) -> Revocation:
     if isinstance(event, RevocationTaken):
-        return Revocation(revocation=event.revocation, number=event.number, source=event.source)
+        return Revocation(
+            revocation=event.revocation,
+            number=event.number,
+            source=event.source,
+            registered=event.registered,
+        )
     assert state is not None
     return msgspec.structs.replace(state, dropped=True)
 

@@ -435,7 +435,12 @@ class SeedDirectory:
         if not own:
             self._require_room_for(document)
         self._number += 1
-        event = RevocationTaken(revocation=document, number=self._number, source=source)
+        event = RevocationTaken(
+            revocation=document,
+            number=self._number,
+            source=source,
+            registered=bool(self._of_registered(document)),
+        )
         with self._entities.change() as change:
             self.revocations[digest] = change.add(REVOCATIONS, digest, event)
             self.revoked.add(document)
@@ -445,14 +450,18 @@ class SeedDirectory:
         self._tell(node_id)
         return True
 
-    def drop_revocations(self, signer: str, known: Iterable[CheckedPassport]) -> int:
+    def drop_revocations(
+        self, known: Iterable[CheckedPassport], signer: str = "", *, registered: bool = False
+    ) -> int:
         """Those of signers whom this node does not trust, or of one such signer alone. What revokes
-        a passport that is known stays: it would count again."""
+        a passport that is known stays: it would count again; and, unless the operator says so,
+        what revokes one that was registered here: it could come back."""
         needed = {key for one in (*known, *self.checked.values()) for key in keys_about(one)}
         gone = [
             digest
             for digest, one in self.revocations.items()
             if signer in ("", signer_of(one.revocation))
+            and (registered or not one.registered)
             and not self._trusts_signer(one.revocation)
             and needed.isdisjoint(keys_of(one.revocation))
         ]

@@ -26,6 +26,7 @@ from anabranch.work.participants.performers import rfc3339
 ITEMS_MAX = 500
 PAGE_BYTES = 2 * 1024 * 1024  # far below the 8 MiB that a reader takes at once
 BODY_BYTES = 512 * 1024
+REVOCATION_BYTES = 16 * 1024
 REVOCATION_FAMILY = "capability-passport-revocation"
 
 
@@ -46,7 +47,7 @@ class SeedEndpoints:
         def row(method: str, path: str, handler: Any, summary: str, **more: Any) -> Endpoint:
             return Endpoint(
                 method=method, path=path, scopes=("open",), handler=handler, summary=summary,
-                body_bytes=BODY_BYTES, **more,
+                **{"body_bytes": BODY_BYTES, **more},
             )  # fmt: skip
 
         refused = (400, 403, 409, 413, 429)
@@ -67,7 +68,8 @@ class SeedEndpoints:
                 "Nodes with a capability, or all of them", query=("capability", "cursor", "limit"),
                 errors=(400,)),
             row("POST", "/revoke", self.revoke,
-                "Revoke a passport with a signed revocation", errors=(400, 403, 413, 429)),
+                "Revoke a passport with a signed revocation", errors=(400, 403, 413, 429),
+                body_bytes=REVOCATION_BYTES),
             row("GET", "/revocations", self.list_revocations,
                 "Revocations that came after a number or an instant",
                 query=("since",), errors=(400,)),

@@ -123,7 +123,7 @@ async def drop(options: argparse.Namespace, node: NodeClient) -> int:
 
 
 async def drop_revocations(options: argparse.Namespace, node: NodeClient) -> int:
-    body = {"signer": options.signer}
+    body = {"signer": options.signer, "registered": options.registered}
     found = await node.ask("POST", "/v1/directory/revocations/drop", body)
     return render.tell(options, found, f"dropped {found['revocations']:,}")
 
