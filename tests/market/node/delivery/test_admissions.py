@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.market.documents import check
 from anabranch.market.node.delivery import inbound, laws
-from anabranch.market.node.delivery.arrivals import DeliverMessage
+from anabranch.market.node.delivery.arrivals import DeliverMessage, read_arrival
 from anabranch.market.node.delivery.part import DeliveryPart
 from anabranch.market.node.ports import Acceptance
 from anabranch.testing.market import World, WorldNode
@@ -81,9 +81,8 @@ async def test_a_large_artifact_is_judged_beside_the_event_loop(
             beside.append(True)
         else:
             beside.append(False)
-        return found(*given)
+        return read_arrival(*given)
 
-    found = inbound.read_arrival
     monkeypatch.setattr(inbound, "read_arrival", reading)
     world = delivery_world("b")
     for number, text in enumerate(("small", "large" * 5000)):

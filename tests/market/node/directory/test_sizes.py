@@ -296,3 +296,22 @@ def test_the_operator_drops_revocations_of_strangers_and_none_that_is_needed() -
         await again.close()
 
     run_virtually(scenario())
+
+
+def test_what_has_ended_in_a_directory_takes_no_room_on_the_disk_after_a_while() -> None:
+    async def work(one: Host) -> None:
+        streams = one.store.node_streams
+        assert streams is not None
+
+        def kept() -> list[str]:
+            return [name for name in streams.stream_names() if N2.node_id in name]
+
+        await register(one, passport_of(N2, life=HOUR), N2)
+        assert len(kept()) == 2
+        await asyncio.sleep(5400)
+        assert len(kept()) == 2  # an old publication could come back
+        await asyncio.sleep(3 * 3600)
+        assert kept() == []
+        assert (await register(one, passport_of(N2, life=HOUR), N2, 2)).status == 403
+
+    at_a_directory(work, advertisement_ms=HOUR)
