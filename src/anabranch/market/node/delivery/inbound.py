@@ -12,6 +12,7 @@ import logging
 from base64 import b64decode
 from collections import Counter, deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -41,6 +42,7 @@ from anabranch.market.node.delivery.config import DeliveryConfig
 from anabranch.market.node.delivery.envelope import DISPATCH, RESULT, read_document
 from anabranch.market.node.delivery.inbox import INBOX_ACCEPTOR, Inbox
 from anabranch.market.node.delivery.outbound import STORE_SCHEME, keep_content
+from anabranch.market.node.delivery.reading import LARGE, LargeReader
 from anabranch.market.node.delivery.records import CONTENTS
 from anabranch.market.node.delivery.rules import HOST
 from anabranch.market.node.delivery.tokens import InvocationTokens
@@ -57,10 +59,6 @@ DECIDED_SECONDS = 0.5  # that artifacts which came together wait for each other
 #: Artifacts of one peer that came together and are not decided; more are taken one by one, and so
 #: are bounded by the messages of a peer that are answered at a time.
 UNDECIDED_OF_A_PEER = 512
-#: Characters of an artifact that is read beside the event loop, a few at once: it may hold
-#: thousands of values, and its sender nothing but a key of their own.
-LARGE = 16 * 1024
-LARGE_AT_ONCE = 2
 _TEXT_MAX = 500
 
 
@@ -73,7 +71,7 @@ class Inbound:
         self._host_acceptor_ids = frozenset(one.acceptor_id for one in config.acceptors)
         self._calls: dict[str, asyncio.Task[Acceptance]] = {}
         self._undecided: Counter[str] = Counter()  # by peer, of those that came together
-        self._reading = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._reader = LargeReader()
         self.tokens = InvocationTokens(context.random_bytes, self._host_acceptor_ids)
         self.refusals: deque[dict[str, Any]] = deque(maxlen=REFUSALS_KEPT)
 
@@ -147,12 +145,11 @@ class Inbound:
 
     async def _read(self, adapter: str, peer: str, sent: DeliverMessage) -> Arrival:
         """Raises `NodeError` with the failure class."""
+        read = partial(read_arrival, adapter, peer, sent, self._config.max_bytes)
         if len(sent.artifact.inline) < LARGE:
-            return read_arrival(adapter, peer, sent, self._config.max_bytes)
-        async with self._reading:
-            return await asyncio.get_running_loop().run_in_executor(
-                None, read_arrival, adapter, peer, sent, self._config.max_bytes
-            )
+            return read()
+        trusted = adapter != "peer" or self._context.directory.is_trusted(peer)
+        return await self._reader.read(read, trusted=trusted)
 
     async def _offer(
         self, admission_id: str, admission: Admission | None, arrival: Arrival, sent: DeliverMessage
