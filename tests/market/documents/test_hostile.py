@@ -16,7 +16,7 @@ from anabranch.errors import InputError
 from anabranch.market import check
 from anabranch.market.documents import CODES, KINDS, InvalidDocument, moment_of, require
 from anabranch.market.documents.checking import read_document
-from anabranch.market.documents.limits import DEPTH_MAX, TEXT_MAX, VALUES_MAX
+from anabranch.market.documents.limits import DEPTH_MAX, TEXT_MAX, VALUES_MAX, VALUES_OF
 from anabranch.market.documents.problems import PROBLEMS_MAX, Found
 from seeds import examples
 
@@ -102,6 +102,16 @@ def test_the_limits_are_met_exactly() -> None:
     assert found({"a": "x" * TEXT_MAX}) == {("", "too-large")}
     assert found({"a": [0] * (VALUES_MAX - 2)}) == {("", "unknown-kind")}
     assert found({"a": [0] * (VALUES_MAX - 1)}) == {("", "too-many-values")}
+
+
+@pytest.mark.parametrize(("kind", "most"), VALUES_OF.items())
+def test_what_anyone_may_send_has_fewer_values_and_takes_no_time(kind: str, most: int) -> None:
+    document = {**MAKERS[kind](), "x": [[]] * VALUES_MAX}
+    before = time.process_time()
+    assert found(document, kind=kind) == {("", "too-many-values")}
+    assert time.process_time() - before < CPU_SECONDS / 10
+    assert "too-many-values" not in {one.code for one in check({"x": [0] * (most - 2)}, kind=kind)}
+    assert found({"x": [0] * (most - 1)}, kind=kind) == {("", "too-many-values")}
 
 
 def test_problems_are_counted_when_they_are_too_many_to_list() -> None:

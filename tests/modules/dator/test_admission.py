@@ -323,12 +323,14 @@ async def test_the_same_request_is_already_present_also_when_its_time_has_passed
 @in_loop
 async def test_a_request_that_no_record_can_hold_is_rejected_and_leaves_nothing() -> None:
     """Numbers may take more room than the buyer has written."""
-    stage = await Stage().open()
+    stage = await Stage(max_request_bytes=768 * 1024).open()
     before = dict(stage.host.records)
     request = canonical(request_of(order_of(OFFER_ID)))
-    long = b'"dispatch_payload":{"padding":[' + b",".join([b"1e9"] * 95_000) + b"],"
+    numbers = b",".join([b"1e15"] * 19_500)
+    text = b"x" * 664 * 1024
+    long = b'"dispatch_payload":{"text":"' + text + b'","padding":[' + numbers + b"],"
     data = request.replace(b'"dispatch_payload":{', long)
-    assert len(data) < 512 * 1024
+    assert len(data) < 768 * 1024
     assert await stage.accept(data) == ("rejected", "request-too-large")
     assert stage.host.records == before
     await stage.module.close()

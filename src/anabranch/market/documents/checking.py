@@ -45,7 +45,7 @@ def check(
 
 def _check(document: Any, kind: str | None, found: Found) -> str:
     """The kind that it was checked as; "" where there is none."""
-    if not is_within_limits(document, found):
+    if not is_within_limits(document, found, kind):
         return ""
     if not isinstance(document, dict):
         found.add("", "not-an-object", f"{shown(document)} is here; a document is an object")

@@ -142,6 +142,9 @@ class Directory(Protocol):
 
     def nodes_of(self, participant_id: str) -> list[str]: ...
 
+    def is_trusted(self, node_id: str) -> bool:
+        """Whether the operator has named the node, or an issuer that vouches for it."""
+
     def holders(self, capability_id: str) -> list[Mapping[str, Any]]:
         """Rows with valid passports for a capability, in a fixed order."""
 

@@ -118,6 +118,8 @@ class Outside:
         self.modules: dict[str, dict[str, Module]] = {}  # by node, then by schema
         self.orders: dict[str, Orders] = {}
         self.participants: dict[str, list[str]] = {}
+        self.trusted: set[str] = set()
+        self.offers: dict[str, dict[str, Any]] | None = None  # None: no part has them
 
     def orders_of(self, node: str) -> Orders:
         return self.orders.setdefault(node, Orders())
@@ -135,6 +137,8 @@ class Fakes:
         context.modules = self  # type: ignore[assignment]
         context.directory = self  # type: ignore[assignment]
         context.orders = outside.orders_of(self._name)
+        if outside.offers is not None:
+            context.offers = self  # type: ignore[assignment]
 
     # peers
     def on(self, msg: str, handler: MessageHandler) -> None:
@@ -166,7 +170,14 @@ class Fakes:
                 return module.files[path]
         raise NodeError(404, "not_found", f"{module_id} has written no {path}")
 
+    # offers
+    def offer(self, offer_id: str) -> Mapping[str, Any] | None:
+        return (self._outside.offers or {}).get(offer_id)
+
     # directory
+    def is_trusted(self, node_id: str) -> bool:
+        return node_id in self._outside.trusted
+
     def nodes_of(self, participant_id: str) -> list[str]:
         return self._outside.participants.get(participant_id, [])
 

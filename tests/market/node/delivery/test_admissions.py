@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from anabranch.market.documents import check
-from anabranch.market.node.delivery import laws
-from anabranch.market.node.delivery.arrivals import DeliverMessage
+from anabranch.market.node.delivery import inbound, laws
+from anabranch.market.node.delivery.arrivals import DeliverMessage, read_arrival
 from anabranch.market.node.delivery.part import DeliveryPart
 from anabranch.market.node.ports import Acceptance
 from anabranch.testing.market import World, WorldNode
@@ -63,6 +63,32 @@ def with_module(*answers: Any, schema: str = SCHEMA, **config: Any) -> tuple[Wor
     module = Module(answers)
     outside.modules["b"] = {schema: module}
     return delivery_world("a", "b", outside=outside, config=config), module
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_large_artifact_is_judged_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beside: list[bool] = []
+
+    def reading(*given: Any) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            beside.append(True)
+        else:
+            beside.append(False)
+        return read_arrival(*given)
+
+    monkeypatch.setattr(inbound, "read_arrival", reading)
+    world = delivery_world("b")
+    for number, text in enumerate(("small", "large" * 5000)):
+        answer = await arrive(world["b"], message(artifact(text), key=f"k{number}"))
+        assert answer["status"] == "accepted"
+    assert beside == [False, True]
 
 
 # -- once ------------------------------------------------------------------------------------

@@ -290,6 +290,66 @@ async def test_one_peer_cannot_fill_the_inbox() -> None:
     assert sent.body["status"] == "succeeded"
 
 
+def own_offer(world: World, **changes: Any) -> dict[str, Any]:
+    return {
+        "offer/id": "offer:1",
+        "provider/node-id": world["provider"].node_id,
+        "expires-at": "2026-06-11T00:00:00Z",
+        "delivery/max-duration-sec": 60,
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (None, "offer-not-found"),
+        ({"provider/node-id": node_id(7)}, "offer-not-found"),
+        ({"offer/status": "withdrawn"}, "offer-not-active"),
+        ({"expires-at": "2026-06-10T07:59:59Z"}, "offer-not-active"),
+    ],
+)
+@in_loop
+async def test_a_request_for_what_is_not_on_offer_does_not_reach_the_operator(
+    changes: dict[str, Any] | None, reason: str
+) -> None:
+    outside = Outside()
+    outside.offers = {}
+    world = market(outside)
+    if changes is not None:
+        outside.offers["offer:1"] = own_offer(world, **changes)
+    sent = await requested(world)
+    assert sent.body["status"] == "failed-permanent"
+    assert reason in sent.body["diagnostic"]
+    assert await inbox_of(world) == []
+
+
+@in_loop
+async def test_a_request_takes_room_no_longer_than_the_work_of_its_offer() -> None:
+    outside = Outside()
+    outside.offers = {}
+    world = market(outside)
+    outside.offers["offer:1"] = own_offer(world)
+    sent = await requested(world, delivery_deadline="9999-06-10T08:00:00Z")
+    assert sent.body["status"] == "succeeded"
+    await world.advance(350)
+    assert [one["status"] for one in await inbox_of(world)] == ["open"]
+    await world.advance(20)
+    assert [one["status"] for one in await inbox_of(world)] == ["lapsed"]
+
+
+@in_loop
+async def test_peers_with_nothing_but_a_key_leave_places_of_the_inbox_to_trusted_ones() -> None:
+    outside = Outside()
+    world = market(outside, inbox_max=4)
+    for number in range(4):
+        sent = await requested(world, request_id=f"request:{number}")
+        assert sent.body["status"] == ("succeeded" if number < 3 else "failed-retryable")
+    outside.trusted.add(world["buyer"].node_id)
+    assert (await requested(world, request_id="request:5")).body["status"] == "succeeded"
+    assert (await requested(world, request_id="request:6")).body["status"] == "failed-retryable"
+
+
 @in_loop
 async def test_a_module_with_an_acceptor_gets_the_request_instead() -> None:
     outside = Outside()

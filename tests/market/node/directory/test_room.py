@@ -191,6 +191,39 @@ def test_who_was_crowded_out_comes_back_when_there_is_room_and_copies_move_nobod
     run_virtually(scenario())
 
 
+def test_a_peer_is_trusted_that_the_operator_has_named_or_a_named_issuer_vouches_for() -> None:
+    network = MemoryNetwork()
+    bound, given, presents, registers, at_a_seed, alone = (
+        KeySigner(number) for number in range(20, 26)
+    )
+
+    async def scenario() -> None:
+        seed = await host(network, 2).open()
+        await register(seed, passport_of(at_a_seed, ISSUER, life=HOUR), at_a_seed)
+        lists = {
+            "issuers": [ISSUER.participant_id],
+            "bindings": {bound.node_id: bound.participant_id},
+        }
+        peers = {"endpoints": {given.node_id: "http://given.test"}}
+        one = await host(network, 1, seeds=[seed.url], directory=lists, peers=peers).open()
+        await advertise(one, advertisement_of(presents, passport_of(presents, ISSUER)))
+        await register(one, passport_of(registers, ISSUER), registers)
+        await register(one, passport_of(alone), alone)
+        trusts = one.context.directory.is_trusted
+        for each in (bound, given, presents, registers, at_a_seed):
+            assert trusts(each.node_id)
+        assert not trusts(alone.node_id)
+        assert not trusts(N2.node_id)
+        await revoke(one, revocation_of(passport_of(registers, ISSUER), ISSUER))
+        await asyncio.sleep(3601)
+        assert not trusts(registers.node_id)
+        assert not trusts(at_a_seed.node_id)
+        await one.close()
+        await seed.close()
+
+    run_virtually(scenario())
+
+
 @pytest.mark.parametrize(
     ("remote", "named", "proxies", "source"),
     [

@@ -116,12 +116,16 @@ class KnownPlaces:
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self.places = dict(places)
+        self.trusted: set[str] = set()
 
     def endpoint(self, node_id: str) -> str:
         return self.places.get(node_id, "")
 
     async def locate(self, node_id: str) -> str:
         return self.endpoint(node_id)
+
+    def is_trusted(self, node_id: str) -> bool:
+        return node_id in self.trusted
 
     def nodes_of(self, participant_id: str) -> list[str]:  # noqa: ARG002
         return []

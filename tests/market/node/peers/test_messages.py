@@ -159,6 +159,38 @@ def test_more_messages_than_are_answered_at_once_are_refused(setting: str) -> No
     run_virtually(scenario())
 
 
+def test_peers_with_nothing_but_a_key_leave_places_to_trusted_ones() -> None:
+    gate = asyncio.Event()
+
+    async def waits(_message: InboundMessage) -> Any:
+        await gate.wait()
+
+    async def scenario() -> None:
+        alice, bob, _ = await pair(MemoryNetwork(), raw={"peers": {"in_flight_all": 4}})
+        bob.context.peers.on("w.request", waits)
+
+        async def one() -> Any:
+            return await alice.context.peers.request(
+                bob.id, "w.request", 1, correlation_id="c", seconds=9
+            )
+
+        async def codes(count: int) -> list[Any]:
+            tasks = [asyncio.ensure_future(one()) for _ in range(count)]
+            started.extend(tasks)
+            await asyncio.sleep(1)
+            return [getattr(each.exception(), "code", "") for each in tasks if each.done()]
+
+        started: list[asyncio.Future[Any]] = []
+        assert await codes(4) == ["peer_busy"]
+        bob.context.directory.trusted.add(alice.id)  # type: ignore[attr-defined]
+        assert await codes(2) == ["peer_busy"]
+        gate.set()
+        ended = await asyncio.gather(*started, return_exceptions=True)
+        assert ended.count(None) == 4
+
+    run_virtually(scenario())
+
+
 # -- absence ---------------------------------------------------------------------------------
 
 

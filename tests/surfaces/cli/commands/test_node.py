@@ -154,6 +154,7 @@ def test_what_a_node_says_of_itself_and_of_others(pair: Pair) -> None:
     assert ok(pair.provider("directory", "drop", strange["node_id"])) == "dropped 1\n"
     assert "1 nodes have published" in ok(pair.provider("directory"))
     assert pair.provider("directory", "drop").code == 2
+    assert ok(pair.provider("directory", "drop-revocations")) == "dropped 0\n"
     assert pair.provider("directory", "drop", "--source", "127.0.0.1").code != 0
     pushed = pair.buyer("offers", "push", pair.provider_id)
     assert ok(pushed) == f"{pair.provider_id}: sent\n"

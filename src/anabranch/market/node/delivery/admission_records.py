@@ -108,6 +108,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True, tag="received"):
     peer: str
     digest: str
     request: dict[str, Any]
+    until: int | None = None  # the work of its offer has ended by then, whatever the request says
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
@@ -131,7 +132,8 @@ class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deadline(self) -> int:
-        return instant(self.received.request["delivery_deadline"], "delivery_deadline")
+        named = instant(self.received.request["delivery_deadline"], "delivery_deadline")
+        return named if self.received.until is None else min(named, self.received.until)
 
 
 def evolve_inbox(state: InboxEntry | None, event: Received | Answered | Lapsed) -> InboxEntry:

@@ -12,6 +12,7 @@ import logging
 from base64 import b64decode
 from collections import Counter, deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -41,6 +42,7 @@ from anabranch.market.node.delivery.config import DeliveryConfig
 from anabranch.market.node.delivery.envelope import DISPATCH, RESULT, read_document
 from anabranch.market.node.delivery.inbox import INBOX_ACCEPTOR, Inbox
 from anabranch.market.node.delivery.outbound import STORE_SCHEME, keep_content
+from anabranch.market.node.delivery.reading import LARGE, LargeReader
 from anabranch.market.node.delivery.records import CONTENTS
 from anabranch.market.node.delivery.rules import HOST
 from anabranch.market.node.delivery.tokens import InvocationTokens
@@ -69,6 +71,7 @@ class Inbound:
         self._host_acceptor_ids = frozenset(one.acceptor_id for one in config.acceptors)
         self._calls: dict[str, asyncio.Task[Acceptance]] = {}
         self._undecided: Counter[str] = Counter()  # by peer, of those that came together
+        self._reader = LargeReader()
         self.tokens = InvocationTokens(context.random_bytes, self._host_acceptor_ids)
         self.refusals: deque[dict[str, Any]] = deque(maxlen=REFUSALS_KEPT)
 
@@ -123,7 +126,7 @@ class Inbound:
     async def admit(self, adapter: str, peer: str, sent: DeliverMessage) -> dict[str, Any]:
         """The `artifact-delivery-admission-response.v1`."""
         try:
-            arrival = read_arrival(adapter, peer, sent, self._config.max_bytes)
+            arrival = await self._read(adapter, peer, sent)
         except NodeError as error:
             return self._refuse(peer, sent, error.code, error.message)
         admission_id = id_of(arrival)
@@ -139,6 +142,14 @@ class Inbound:
         if admission_id in self._calls:
             return _response(_again(await self._wait(admission_id)), sent.key)
         return await self._offer(admission_id, admission, arrival, sent)
+
+    async def _read(self, adapter: str, peer: str, sent: DeliverMessage) -> Arrival:
+        """Raises `NodeError` with the failure class."""
+        read = partial(read_arrival, adapter, peer, sent, self._config.max_bytes)
+        if len(sent.artifact.inline) < LARGE:
+            return read()
+        trusted = adapter != "peer" or self._context.directory.is_trusted(peer)
+        return await self._reader.read(read, trusted=trusted)
 
     async def _offer(
         self, admission_id: str, admission: Admission | None, arrival: Arrival, sent: DeliverMessage
@@ -168,6 +179,10 @@ class Inbound:
             self._calls[admission_id] = call
             call.add_done_callback(lambda done: self._called(admission_id, done))
             return _response(await self._wait(admission_id), sent.key)
+        if artifact.schema == DISPATCH:
+            assert arrival.document is not None
+            if reason := self._inbox.offer_refusal(arrival.document):
+                return self._refuse(arrival.peer, sent, reason, "")
         acceptance = self._decide_by_host(admission_id, admission, arrival)
         if acceptance is None:
             note = f"no acceptor of this node takes {artifact.schema}"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.market.catalog.routes import is_active
 from anabranch.market.documents import check, digest_of
 from anabranch.market.identities import canonical
 from anabranch.market.node.api import Answer, Call, Endpoint
@@ -30,11 +31,13 @@ from anabranch.market.node.delivery.targets import is_supported
 from anabranch.market.node.entities import Change
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.paging import page_of, paged
+from anabranch.market.node.peers.envelope import SKEW_MS
 from anabranch.market.node.ports import Acceptance, NodeContext
 from anabranch.market.passports import instant
 from anabranch.work.participants.performers import rfc3339
 
 INBOX_ACCEPTOR = "host.inbox"
+RESERVED = 4  # one of so many places is for nodes that this one trusts
 _FROM_REQUEST = ("request_id", "workflow/run-id", "workflow/phase-id", "correlation/id")
 
 
@@ -66,16 +69,40 @@ class Inbox:
         """Put a request into the inbox, in the block that admits it."""
         if self._is_full(peer):
             return Acceptance(status="retryable", acceptor_id=INBOX_ACCEPTOR, reason="inbox-full")
-        received = Received(at=change.now, peer=peer, digest=digest, request=request)
+        offer, until = self._own_offer(request), None
+        if offer is not None:  # an honest order has no later deadline, but for the clock
+            until = change.now + offer["delivery/max-duration-sec"] * 1000 + SKEW_MS
+        received = Received(at=change.now, peer=peer, digest=digest, request=request, until=until)
         change.add(INBOX, entry_id_of(admission_id), received)
         return Acceptance(status="accepted", acceptor_id=INBOX_ACCEPTOR)
 
     def _is_full(self, peer: str) -> bool:
-        """A peer that asks for much leaves room for others."""
-        if self._entities.count_open(INBOX) >= self._config.inbox_max:
+        """A peer that asks for much leaves room for others, and all who only have a key for those
+        whom this node trusts."""
+        count, most = self._entities.count_open(INBOX), self._config.inbox_max
+        if count >= most - most // RESERVED and (
+            count >= most or not self._context.directory.is_trusted(peer)
+        ):
             return True
         of_peer = sum(one.received.peer == peer for _, one in self._entities.each_open(INBOX))
         return of_peer >= self._config.inbox_per_peer
+
+    def _own_offer(self, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The offer of this node that the order is about."""
+        offers = getattr(self._context, "offers", None)
+        found = None if offers is None else offers.offer(request["order"]["offer/id"])
+        mine = found is not None and found["provider/node-id"] == self._context.signer.node_id
+        return found if mine else None
+
+    def offer_refusal(self, request: Mapping[str, Any]) -> str:
+        """Why the operator is not asked, where the offers of this node are here: whom the order is
+        of, anyone with a key can be; what it is about has to be on offer."""
+        if getattr(self._context, "offers", None) is None:
+            return ""
+        offer = self._own_offer(request)
+        if offer is None:
+            return "offer-not-found"
+        return "" if is_active(dict(offer), self._entities.clock.now()) else "offer-not-active"
 
     def lapse(self, entry_id: str) -> None:
         """The deadline of a request has passed: it takes no room any more. It can be answered
@@ -250,7 +277,7 @@ def entry_document(entry_id: str, entry: InboxEntry) -> dict[str, Any]:
         "request/input": request["request/input"],
         "workflow/run-id": request["workflow/run-id"],
         "workflow/phase-id": request["workflow/phase-id"],
-        "delivery_deadline": request["delivery_deadline"],
+        "delivery_deadline": rfc3339(entry.deadline),
     }
     if entry.answers:
         last = entry.answers[-1]

@@ -18,14 +18,20 @@ from anabranch.market.documents import DocumentProblem, check, digest_of
 from anabranch.market.identities import canonical
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.peers.envelope import SKEW_MS
-from anabranch.market.passports import PASSPORT, Passport, instant, read_passport
+from anabranch.market.passports import PASSPORT, REVOCATION, Passport, instant, read_passport
 
 ADVERTISEMENT = "capability-advertisement.v1"
 #: Problems of a document that has the right shape: its author may not say this.
 _NOT_ALLOWED = frozenset(
     {"wrong-signature", "bad-signature", "not-signable", "signature-unchecked", "wrong-role"}
 )
+#: Bytes of a document. Those that are made here have 700, an advertisement as many more for each of
+#: its passports; anyone may send one with more fields, and a directory keeps and tells them all.
+DOCUMENT_BYTES = 16 * 1024
+BYTES_OF = {REVOCATION: 2 * 1024, ADVERTISEMENT: 256 * 1024}
 ENDPOINTS_MAX = 8
+ENDPOINTS_BYTES = 4 * 1024  # of all: they stand in every row of their node
+_ENDPOINT = ("endpoint/url", "endpoint/transport", "endpoint/role", "endpoint/priority")
 _URL_MAX = 2048
 #: A question or a fragment would swallow the path that this node adds, and a node could choose what
 #: others post to on their own machine; what stands before an at sign would be sent as a password.
@@ -54,7 +60,9 @@ class CheckedPassport(msgspec.Struct, frozen=True):
 
 
 def require_document(document: Any, kind: str, at: str = "") -> None:
-    """Raises `NodeError`: 400 for the wrong shape, 403 for a signature that does not hold."""
+    """Raises `NodeError`: 413 for one that is too large, 400 for the wrong shape, 403 for a
+    signature that does not hold."""
+    require_small(document, kind, at)
     problems = check(document, kind=kind)
     if not problems:
         return
@@ -62,6 +70,26 @@ def require_document(document: Any, kind: str, at: str = "") -> None:
     if shape:
         raise NodeError(400, "schema", _told(shape, at))
     raise NodeError(403, problems[0].code, _told(problems, at))
+
+
+def require_small(document: Any, kind: str, at: str = "") -> None:
+    """Before anything is looked at: what is kept for each other node has an end."""
+    most = BYTES_OF.get(kind, DOCUMENT_BYTES)
+    if (size := size_of(document, at)) > most:
+        message = f"{at}: {size:,} bytes; a directory takes up to {most:,}"
+        raise NodeError(413, "too-large", message.removeprefix(": "))
+
+
+def size_of(document: Any, at: str = "") -> int:
+    """Bytes of a document on the wire. Raises `NodeError`."""
+    return len(_encoded(document, at))
+
+
+def _encoded(document: Any, at: str) -> bytes:
+    try:
+        return msgspec.json.encode(document)
+    except (UnicodeEncodeError, RecursionError):
+        raise NodeError(400, "schema", f"{at}: this is not JSON") from None
 
 
 def _told(problems: list[DocumentProblem], at: str) -> str:
@@ -118,11 +146,7 @@ class CheckedBefore:
         self._known: OrderedDict[bytes, None] = OrderedDict()  # used last: last
 
     def require(self, document: Any, kind: str, at: str = "") -> None:
-        try:
-            data = msgspec.json.encode(document)
-        except (UnicodeEncodeError, RecursionError):
-            raise NodeError(400, "schema", f"{at}: this is not JSON") from None
-        key = hashlib.sha256(kind.encode() + data).digest()
+        key = hashlib.sha256(kind.encode() + _encoded(document, at)).digest()
         if key in self._known:
             self._known.move_to_end(key)
             return
@@ -150,7 +174,11 @@ def endpoints_of(advertisement: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where the node says that it is reached, the lowest priority number first."""
     rows = advertisement.get("endpoints")
     good = [row for row in rows if _is_endpoint(row)] if isinstance(rows, list) else []
-    return sorted(good, key=lambda row: row["endpoint/priority"])[:ENDPOINTS_MAX]
+    good.sort(key=lambda row: row["endpoint/priority"])
+    first = [{name: row[name] for name in _ENDPOINT} for row in good[:ENDPOINTS_MAX]]
+    while first and size_of(first) > ENDPOINTS_BYTES:
+        first.pop()
+    return first
 
 
 def _is_endpoint(row: Any) -> bool:

@@ -46,6 +46,14 @@ class DropBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     source: str | None = None
 
 
+class DropRevocationsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Those of one signer, or of all that this node does not trust; also those of passports that
+    were registered here."""
+
+    signer: str = ""
+    registered: bool = False
+
+
 class DirectoryQuery(SeedFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Either nodes with a passport for a capability, or the nodes of a participant."""
 
@@ -100,6 +108,10 @@ class OperatorSurface:
                 "Drop the advertisement and the capabilities of a node, or of all nodes of a "
                 "source; they stay away for as long as an advertisement counts",
                 body=DropBody, errors=(400, 404)),
+            row("POST", "/v1/directory/revocations/drop", self.drop_revocations,
+                "Drop revocations of signers that this node does not trust, or of one of them; "
+                "those of passports that are known or, unless asked for, were registered here stay",
+                body=DropRevocationsBody),
             row("GET", "/v1/passports", self.list_passports,
                 "Passports that this node holds, and those that its participant issued"),
             row("POST", "/v1/passports", self.issue,
@@ -176,6 +188,15 @@ class OperatorSurface:
             raise NodeError(404, "not-found", "no such node has published here")
         await self._registry.durable()
         return Answer(body={"status": "dropped", "nodes": dropped})
+
+    async def drop_revocations(self, call: Call) -> Answer:
+        wanted = msgspec.convert(call.body, DropRevocationsBody)
+        known = [row.checked for _, row in self._cache.every()]
+        dropped = self._registry.drop_revocations(
+            known, wanted.signer, registered=wanted.registered
+        )
+        await self._registry.durable()
+        return Answer(body={"status": "dropped", "revocations": dropped})
 
     async def sync_now(self, call: Call) -> Answer:
         await self._own.publish()

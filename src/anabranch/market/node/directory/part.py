@@ -17,6 +17,7 @@ from anabranch.market.node.directory.records import (
     ADVERTISEMENTS,
     OWN_PASSPORTS,
     REGISTRATIONS,
+    REVOCATIONS,
 )
 from anabranch.market.node.directory.registry import SeedDirectory
 from anabranch.market.node.directory.seed_endpoints import SeedEndpoints
@@ -98,14 +99,15 @@ class DirectoryPart:
                 await self._forget()
 
     async def _forget(self) -> None:
-        """Advertisements that ended so long ago that they would not be taken again; looked for now
-        and then."""
+        """Advertisements that ended so long ago that they would not be taken again, with what their
+        nodes had registered, and revocations that were dropped; looked for now and then."""
         now = self._context.clock.now()
         if now < self._forget_at:
             return
         self._forget_at = now + FORGET_MS
-        while await self._context.entities.forget(ADVERTISEMENTS, now - self._advertisement_ms):
-            pass
+        for family in (ADVERTISEMENTS, REGISTRATIONS, REVOCATIONS):
+            while await self._context.entities.forget(family, now - self._advertisement_ms):
+                pass
 
     async def _is_due(self, seconds: float) -> bool:
         """Wait; no longer where a seed refuses meanwhile, which may be told again sooner."""
@@ -132,6 +134,13 @@ class DirectoryPart:
         if participant_id == self._context.signer.participant_id:
             found = sorted({*found, self._context.signer.node_id})
         return found
+
+    def is_trusted(self, node_id: str) -> bool:
+        return (
+            node_id in self._given
+            or self.registry.is_vouched_for(node_id)
+            or self.cache.is_vouched_for(node_id)
+        )
 
     def holders(self, capability_id: str) -> list[Mapping[str, Any]]:
         return self.cache.rows(capability_id)

@@ -51,6 +51,7 @@ class SourceContent(msgspec.Struct):
     rows: dict[str, dict[str, CachedPassport]] = {}  # node → capability
     advertisements: dict[str, Mapping[str, Any]] = {}
     read_at: int | None = None
+    revoked: Revocations = msgspec.field(default_factory=Revocations)  # that found no room here
 
 
 class Holder(NamedTuple):
@@ -118,7 +119,9 @@ class PassportCache:
     def problem_of(self, one: CachedPassport, now: int) -> str:
         """Why the passport does not count now, or nothing. Revocation comes first."""
         passport = one.checked.passport
-        if self._revoked.covers(one.checked):
+        if self._revoked.covers(one.checked) or any(
+            content.revoked.covers(one.checked) for content in self.sources.values()
+        ):
             return "it is revoked"
         if passport.issued_at > now:
             return "it is not valid yet"
@@ -127,6 +130,16 @@ class PassportCache:
         if not self.policy.is_allowed(one.checked, self._newest.get(one.node_id)):
             return f"{passport.issuer} may not issue it here"
         return ""
+
+    def is_vouched_for(self, node_id: str) -> bool:
+        """Whether an issuer whom the operator has named gave it a passport that counts now."""
+        now = self._clock.now()
+        return any(
+            self.policy.vouches(row.checked) and not self.problem_of(row, now)
+            for source, content in self.sources.items()
+            if self.is_fresh(source, now)
+            for row in content.rows.get(node_id, {}).values()
+        )
 
     def is_fresh(self, source: str, now: int) -> bool:
         return source == HERE or now < self._stale_at(source)

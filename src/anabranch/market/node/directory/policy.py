@@ -40,6 +40,16 @@ class IssuerPolicy:
         bound = self.bindings.get(passport.node_id)
         return passport.issuer in (*self._allowed, *policy.issuers, bound)
 
+    def names(self, one: str) -> bool:
+        """Whether the operator of this node has named this participant or node."""
+        listed = (policy.issuers for policy in self._policies.values())
+        return (
+            one in self._allowed
+            or one in self.bindings
+            or one in self.bindings.values()
+            or any(one in issuers for issuers in listed)
+        )
+
     def is_operator(self, one: CheckedPassport, advertisement: Mapping[str, Any] | None) -> bool:
         """Whether the issuer runs the node that the passport is for."""
         bound = self.bindings.get(one.passport.node_id)

@@ -1,7 +1,8 @@
 """What the directory keeps, as things that events change.
 
-A revocation is there for good; an advertisement until its time is over or it makes room for others,
-and a registration until its passport expires or its node has no advertisement any more.
+A revocation is there for good, unless the operator drops it; an advertisement until its time is
+over or it makes room for others, and a registration until its passport expires or its node has no
+advertisement any more.
 `number` is the place of a document in the order in which this directory took them, for those who
 ask what is new.
 """
@@ -147,25 +148,40 @@ class RevocationTaken(msgspec.Struct, frozen=True, kw_only=True, tag="taken"):
     revocation: Document
     number: int
     source: str  # the seed it came from; "" for this node
+    registered: bool = False  # the passport that it revokes was registered here
+
+
+class RevocationDropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
+    """The operator wants its room for others."""
 
 
 class Revocation(msgspec.Struct, frozen=True, kw_only=True):
     revocation: Document
     number: int
     source: str
+    registered: bool = False
+    dropped: bool = False
 
 
-def _revoke(_state: Revocation | None, event: RevocationTaken) -> Revocation:
-    return Revocation(revocation=event.revocation, number=event.number, source=event.source)
+def _revoke(state: Revocation | None, event: RevocationTaken | RevocationDropped) -> Revocation:
+    if isinstance(event, RevocationTaken):
+        return Revocation(
+            revocation=event.revocation,
+            number=event.number,
+            source=event.source,
+            registered=event.registered,
+        )
+    assert state is not None
+    return msgspec.structs.replace(state, dropped=True)
 
 
 #: By the digest of the document: anyone can write any id into one.
 REVOCATIONS = Family(
     "passport-revocation",
     Revocation,
-    RevocationTaken,
+    RevocationTaken | RevocationDropped,
     _revoke,
-    is_open=lambda _state: True,
+    is_open=lambda state: not state.dropped,
 )
 
 

@@ -10,7 +10,7 @@ cannot be brought back by a stranger; with it end the registrations of its node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from anabranch.errors import InputError
@@ -19,11 +19,13 @@ from anabranch.market.node.directory.artifacts import (
     CheckedBefore,
     CheckedPassport,
     digest_of_document,
+    endpoints_of,
     kept_passport,
     published_at,
     require_current,
-    require_document,
     require_published,
+    require_small,
+    size_of,
 )
 from anabranch.market.node.directory.policy import IssuerPolicy
 from anabranch.market.node.directory.records import (
@@ -37,10 +39,16 @@ from anabranch.market.node.directory.records import (
     Registration,
     RegistrationEnded,
     Revocation,
+    RevocationDropped,
     RevocationTaken,
     registration_of,
 )
-from anabranch.market.node.directory.revocations import Revocations
+from anabranch.market.node.directory.revocations import (
+    Revocations,
+    keys_about,
+    keys_of,
+    signer_of,
+)
 from anabranch.market.node.directory.room import Strangers
 from anabranch.market.node.directory.settings import DirectorySettings
 from anabranch.market.node.entities import Change, Entities
@@ -50,10 +58,16 @@ from anabranch.market.passports import PASSPORT, REVOCATION, Passport, instant
 
 CAPABILITIES_OF_A_NODE = 64
 UNKNOWN_REVOCATIONS_OF_A_SIGNER = 64  # of passports that are not registered here
+TRUSTED_BYTES = 8  # times `node_bytes`
+_ROW_BYTES = 512  # of a registration, beside its passport, endorsement and endpoints
 SEQUENCE_MAX = 2**53 - 1
 
 #: Told the node whose documents have changed.
 Listener = Callable[[str], None]
+
+
+class NoRoomForStrangers(NodeError):
+    """The room that is left is for revocations of those whom this node trusts."""
 
 
 class SeedDirectory:
@@ -124,6 +138,9 @@ class SeedDirectory:
         if known is not None:
             self._require_back(known, advertisement, sequence, trusted=trusted)
             source = self._source_of(known, advertisement, source)
+        registered = self.registrations.get(node_id, {}).values()
+        bodies = [(one.passport, one.endorsement) for one in registered]
+        self._require_little(advertisement, bodies, trusted=trusted)
         crowded = self._make_room(node_id, source, trusted=trusted)
         with self._entities.change() as change:
             self._end_node(change, crowded, "crowded")
@@ -185,12 +202,35 @@ class SeedDirectory:
 
     # -- room --------------------------------------------------------------------------------
 
+    def _require_little(
+        self,
+        advertisement: Mapping[str, Any],
+        bodies: Collection[tuple[Any, Any]],
+        *,
+        trusted: bool,
+    ) -> None:
+        """Every reader of this directory gets all of it, so each node has its share of bytes."""
+        most = self._settings.node_bytes * (TRUSTED_BYTES if trusted else 1)
+        of_each = size_of(endpoints_of(advertisement)) + _ROW_BYTES
+        rows = sum(size_of(each) for body in bodies for each in body) + of_each * len(bodies)
+        if (size := size_of(advertisement) + rows) > most:
+            message = (
+                f"the advertisement of this node and its capabilities take {size:,} bytes here, "
+                f"and {most:,} are for it: present fewer passports, or smaller ones"
+            )
+            raise NodeError(413, "too-large", message)
+
     def _is_trusted(self, node_id: str, advertisement: Mapping[str, Any], *passports: Any) -> bool:
         """Whether this node is the own one, or somebody whom it trusts vouches for it."""
         if node_id == self._signer.node_id or node_id in self._policy.bindings:
             return True
         presented = (one["passport"] for one in advertisement["capabilities/presented"])
         return any(self._vouches(one) for one in (*passports, *presented))
+
+    def is_vouched_for(self, node_id: str) -> bool:
+        one = self.advertisements.get(node_id)
+        presented = {"capabilities/presented": []} if one is None else one.advertisement
+        return self._is_trusted(node_id, presented)
 
     def _vouches(self, document: Mapping[str, Any]) -> bool:
         one = kept_passport(document)
@@ -304,6 +344,11 @@ class SeedDirectory:
             source = self._source_of(ad, advertisement, source)
             if ad.ended:
                 self._require_back(ad, advertisement, sequence, trusted=trusted)
+        active = self.registrations.get(node_id, {})
+        bodies = [(each.passport, each.endorsement) for each in active.values()
+                  if each.capability_id != capability_id]  # fmt: skip
+        bodies.append((body["passport"], body.get("endorsement")))
+        self._require_little(advertisement, bodies, trusted=trusted)
         crowded = self._make_room(node_id, source, trusted=trusted)
         event = CapabilityRegistered(
             passport=body["passport"],
@@ -376,22 +421,26 @@ class SeedDirectory:
     # -- revocations -------------------------------------------------------------------------
 
     def revoke(self, document: Any, source: str = "", *, own: bool = False) -> bool:
-        """Whether it is news. Raises `NodeError`; what is taken is kept for good. What this node
-        has signed itself needs no passport that is registered here."""
+        """Whether it is news. Raises `NodeError`, and `NoRoomForStrangers` where the document holds
+        and cannot be kept. What this node has signed itself always has room."""
+        require_small(document, REVOCATION)
         try:
             digest = digest_of_document(document)
         except InputError as error:
             raise NodeError(400, "schema", error.message) from None
         if digest in self.revocations:
             return False
-        require_document(document, REVOCATION)
+        self._documents.require(document, REVOCATION)
         node_id = document["node_id"]
-        if not source and not own and not self._is_of_trusted(document):
-            self._require_room_for_strangers(document)
-        elif len(self.revocations) >= self._settings.revocations_max:
-            raise self._too_many_revocations()
+        if not own:
+            self._require_room_for(document)
         self._number += 1
-        event = RevocationTaken(revocation=document, number=self._number, source=source)
+        event = RevocationTaken(
+            revocation=document,
+            number=self._number,
+            source=source,
+            registered=bool(self._of_registered(document)),
+        )
         with self._entities.change() as change:
             self.revocations[digest] = change.add(REVOCATIONS, digest, event)
             self.revoked.add(document)
@@ -401,37 +450,81 @@ class SeedDirectory:
         self._tell(node_id)
         return True
 
-    def _is_of_registered(self, document: Mapping[str, Any]) -> bool:
-        """Whether it revokes a passport that is registered here, and not just one of that node."""
+    def drop_revocations(
+        self, known: Iterable[CheckedPassport], signer: str = "", *, registered: bool = False
+    ) -> int:
+        """Those of signers whom this node does not trust, or of one such signer alone. What revokes
+        a passport that is known stays: it would count again; and, unless the operator says so,
+        what revokes one that was registered here: it could come back."""
+        needed = {key for one in (*known, *self.checked.values()) for key in keys_about(one)}
+        gone = [
+            digest
+            for digest, one in self.revocations.items()
+            if signer in ("", signer_of(one.revocation))
+            and (registered or not one.registered)
+            and not self._trusts_signer(one.revocation)
+            and needed.isdisjoint(keys_of(one.revocation))
+        ]
+        with self._entities.change() as change:
+            for digest in gone:
+                change.add(REVOCATIONS, digest, RevocationDropped())
+                del self.revocations[digest]
+        self.revoked.replace(one.revocation for one in self.revocations.values())
+        self._unknown.clear()
+        return len(gone)
+
+    def _of_registered(self, document: Mapping[str, Any]) -> list[CheckedPassport]:
+        """The passports that it revokes here, and not just those of that node."""
         alone = Revocations()
         alone.add(document)
         of_node = self.registrations.get(document["node_id"], {})
-        return any(alone.covers(self.checked[document["node_id"], one]) for one in of_node)
+        found = (self.checked[document["node_id"], one] for one in of_node)
+        return [one for one in found if alone.covers(one)]
+
+    def _trusts_signer(self, document: Mapping[str, Any]) -> bool:
+        signer = signer_of(document)
+        own = self._signer.participant_id, self._signer.node_id
+        return signer in own or self._policy.names(signer)
 
     def _is_of_trusted(self, document: Mapping[str, Any]) -> bool:
-        """Whether it revokes a passport of a node that somebody vouches for."""
+        """Whether a node that is trusted revokes a passport of its own, or its operator does. One
+        that a stranger has registered for it is none of these."""
         one = self.advertisements.get(document["node_id"])
-        return one is not None and one.trusted and self._is_of_registered(document)
+        if one is None or not one.trusted:
+            return False
+        return any(
+            signer_of(document) == document["node_id"]
+            or self._policy.is_operator(each, one.advertisement)
+            for each in self._of_registered(document)
+        )
+
+    def _require_room_for(self, document: Mapping[str, Any]) -> None:
+        """The same wherever it comes from: what a seed says was said to it by strangers, too."""
+        if not self._trusts_signer(document) and not self._is_of_trusted(document):
+            self._require_room_for_strangers(document)
+        elif len(self.revocations) >= self._settings.revocations_max:
+            raise self._too_many_revocations()
 
     def _require_room_for_strangers(self, document: Mapping[str, Any]) -> None:
-        """Anyone can make keys, register and revoke: a quarter of the room is for nodes that are
+        """Anyone can make keys, register and revoke: a quarter of the room is for those who are
         trusted, a second one for passports that are here. Of others a few of each signer are
         enough."""
-        registered = self._is_of_registered(document)
+        registered = bool(self._of_registered(document))
         quarters = 3 if registered else 2
         if 4 * len(self.revocations) >= quarters * self._settings.revocations_max:
-            raise self._too_many_revocations()
+            raise self._too_many_revocations(NoRoomForStrangers)
         if registered:
             return
-        signer = document.get("issuer/participant_id") or document["node_id"]
+        signer = signer_of(document)
         count = self._unknown.get(signer, 0)
         if count >= UNKNOWN_REVOCATIONS_OF_A_SIGNER:
-            raise NodeError(429, "too-many-revocations", "too many of passports not known here")
+            message = "too many of passports not known here"
+            raise NoRoomForStrangers(429, "too-many-revocations", message)
         self._unknown[signer] = count + 1
 
-    def _too_many_revocations(self) -> NodeError:
+    def _too_many_revocations(self, kind: type[NodeError] = NodeError) -> NodeError:
         most = self._settings.revocations_max
-        return NodeError(429, "too-many-revocations", f"`directory.revocations_max` is {most:,}")
+        return kind(429, "too-many-revocations", f"`directory.revocations_max` is {most:,}")
 
     def _tell(self, *node_ids: str) -> None:
         for node_id in filter(None, node_ids):

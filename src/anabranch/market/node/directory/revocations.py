@@ -7,7 +7,7 @@ alone says nothing, since anyone can write any id into a passport.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from anabranch.market.node.directory.artifacts import CheckedPassport
@@ -23,18 +23,30 @@ class Revocations:
         self._keys: set[_Key] = set()
 
     def add(self, revocation: Mapping[str, Any]) -> None:
-        node = revocation["node_id"]
-        signer = revocation.get("issuer/participant_id") or node
-        named = revocation.get("passport_id") or revocation["target_id"]
-        self._keys.add((named, signer, node))
-        self._keys.add((revocation["revocation_id"], signer, node))
+        self._keys.update(keys_of(revocation))
+
+    def replace(self, revocations: Iterable[Mapping[str, Any]]) -> None:
+        """These alone count from now on."""
+        self._keys = {key for each in revocations for key in keys_of(each)}
 
     def covers(self, one: CheckedPassport) -> bool:
-        passport = one.passport
-        names = (passport.passport_id, one.delegation, one.revocation_ref)
-        return any(
-            (name, signer, passport.node_id) in self._keys
-            for name in names
-            if name
-            for signer in (passport.issuer, passport.node_id)
-        )
+        return not self._keys.isdisjoint(keys_about(one))
+
+
+def signer_of(revocation: Mapping[str, Any]) -> str:
+    """Its author: the issuer, or else the node that it is about."""
+    return str(revocation.get("issuer/participant_id") or revocation["node_id"])
+
+
+def keys_of(revocation: Mapping[str, Any]) -> Iterator[_Key]:
+    node, signer = revocation["node_id"], signer_of(revocation)
+    yield revocation.get("passport_id") or revocation["target_id"], signer, node
+    yield revocation["revocation_id"], signer, node
+
+
+def keys_about(one: CheckedPassport) -> Iterator[_Key]:
+    """Any of these revokes the passport."""
+    passport = one.passport
+    for name in filter(None, (passport.passport_id, one.delegation, one.revocation_ref)):
+        yield name, passport.issuer, passport.node_id
+        yield name, passport.node_id, passport.node_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anabranch.clock import Clock
@@ -11,6 +11,7 @@ from anabranch.market.node.api import Answer, Call, Endpoint
 from anabranch.market.node.directory.artifacts import (
     endpoints_of,
     published_at,
+    size_of,
 )
 from anabranch.market.node.directory.passport_cache import PassportCache
 from anabranch.market.node.directory.records import Registration
@@ -23,7 +24,9 @@ from anabranch.market.passports import instant
 from anabranch.work.participants.performers import rfc3339
 
 ITEMS_MAX = 500
+PAGE_BYTES = 2 * 1024 * 1024  # far below the 8 MiB that a reader takes at once
 BODY_BYTES = 512 * 1024
+REVOCATION_BYTES = 16 * 1024
 REVOCATION_FAMILY = "capability-passport-revocation"
 
 
@@ -44,7 +47,7 @@ class SeedEndpoints:
         def row(method: str, path: str, handler: Any, summary: str, **more: Any) -> Endpoint:
             return Endpoint(
                 method=method, path=path, scopes=("open",), handler=handler, summary=summary,
-                body_bytes=BODY_BYTES, **more,
+                **{"body_bytes": BODY_BYTES, **more},
             )  # fmt: skip
 
         refused = (400, 403, 409, 413, 429)
@@ -65,7 +68,8 @@ class SeedEndpoints:
                 "Nodes with a capability, or all of them", query=("capability", "cursor", "limit"),
                 errors=(400,)),
             row("POST", "/revoke", self.revoke,
-                "Revoke a passport with a signed revocation", errors=(400, 403, 413, 429)),
+                "Revoke a passport with a signed revocation", errors=(400, 403, 413, 429),
+                body_bytes=REVOCATION_BYTES),
             row("GET", "/revocations", self.list_revocations,
                 "Revocations that came after a number or an instant",
                 query=("since",), errors=(400,)),
@@ -95,11 +99,11 @@ class SeedEndpoints:
     async def list_advertisements(self, call: Call) -> Answer:
         rows = sorted(self._registry.advertisements.values(), key=lambda one: one.number)
         since = _since(call.query)
-        items = [
+        items = (
             (one.number, {"advertisement": one.advertisement, "sequence/no": one.sequence})
             for one in rows
             if since.is_before(one.number, lambda one=one: published_at(one.advertisement))
-        ]
+        )
         return _page(items, since.number)
 
     # -- capabilities ------------------------------------------------------------------------
@@ -121,10 +125,11 @@ class SeedEndpoints:
         wanted, cursor = call.query.get("capability"), call.query.get("cursor", "")
         limit = whole_number(call.query, "limit", ITEMS_MAX, least=1, most=ITEMS_MAX)
         items: list[Any] = []
-        after, last = None, ""
+        after, last, size = None, "", 0
         for node in sorted(node for node in self._registry.registrations if node > cursor):
             rows = self._rows(node, wanted)
-            if items and len(items) + len(rows) > limit:
+            size += size_of(rows)
+            if items and (len(items) + len(rows) > limit or size > PAGE_BYTES):
                 after = last
                 break
             items, last = items + rows, node
@@ -154,13 +159,13 @@ class SeedEndpoints:
 
     async def list_revocations(self, call: Call) -> Answer:
         since = _since(call.query)
-        items = [
+        items = (
             (one.number, {"artifact_family": REVOCATION_FAMILY, "artifact": one.revocation})
             for one in self._registry.revocations.values()
             if since.is_before(
                 one.number, lambda one=one: instant(one.revocation["revoked_at"], "revoked_at")
             )
-        ]
+        )
         return _page(items, since.number)
 
     # -- participants ------------------------------------------------------------------------
@@ -224,10 +229,15 @@ def _since(query: Mapping[str, str]) -> _Since:
         raise NodeError(400, "schema", f"{error.message}; a number is taken, too") from None
 
 
-def _page(items: list[tuple[int, Any]], since: int) -> Answer:
-    """`next` is where to go on; asked again with it, nothing is missed and nothing repeated."""
-    page = items[:ITEMS_MAX]
-    after = page[-1][0] if page else since
-    return Answer(
-        body={"items": [item for _, item in page], "next": str(after), "max-items": ITEMS_MAX}
-    )
+def _page(items: Iterable[tuple[int, Any]], since: int) -> Answer:
+    """`next` is where to go on; asked again with it, nothing is missed and nothing repeated. A page
+    ends early where its items are large: strangers wrote them, and every reader has its limit."""
+    page: list[Any] = []
+    after, size = since, 0
+    for number, item in items:
+        size += size_of(item)
+        if page and (len(page) == ITEMS_MAX or size > PAGE_BYTES):
+            break
+        page.append(item)
+        after = number
+    return Answer(body={"items": page, "next": str(after), "max-items": ITEMS_MAX})

@@ -31,6 +31,8 @@ class DirectorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     stale_ms: Positive = 60 * 60 * 1000  # what a seed said counts so long without a word of it
     fetch_ms: Positive = 5_000
     nodes_max: Positive = 4096
+    #: What is kept and told of one node, with its rows; eight times as much of one that is trusted.
+    node_bytes: Annotated[int, msgspec.Meta(ge=4096, le=256 * 1024)] = 32 * 1024
     advertisement_ms: Positive = 7 * DAY_MS  # from its publication on
     proxies: tuple[str, ...] = ()  # addresses of proxies whose X-Forwarded-For is believed
     revocations_max: Positive = 100_000

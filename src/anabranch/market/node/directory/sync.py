@@ -2,14 +2,15 @@
 
 A seed is read as a whole (registrations, advertisements, revocations) or not at all: a passport
 must not count while its revocation could not be read. What it sends is checked here, document by
-document; what does not hold is left out and counted.
+document; what does not hold is left out and counted. All that one seed sends has a limit of bytes
+and of items: a directory as large as the settings allow is below it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -30,7 +31,7 @@ from anabranch.market.node.directory.passport_cache import (
     PassportCache,
     SourceContent,
 )
-from anabranch.market.node.directory.registry import SeedDirectory
+from anabranch.market.node.directory.registry import NoRoomForStrangers, SeedDirectory
 from anabranch.market.node.directory.settings import DirectorySettings
 from anabranch.market.node.peers.http_transport import origin_of
 from anabranch.market.node.ports import PeerTransport, PeerUnreachable
@@ -39,6 +40,8 @@ from anabranch.market.passports import PASSPORT, instant
 logger = logging.getLogger("anabranch.node")
 
 PAGES_MAX = 1000  # of one list; a directory that is full can be read
+BYTES_MAX = 384 * 1024 * 1024  # of all pages of one reading
+ALL_ITEMS_MAX = 500_000  # of all lists of one reading
 CHECKED_AT_ONCE = 50  # documents; then others get their turn
 SOONEST_MS = 1000
 NO_LIMIT = 2**62
@@ -54,6 +57,23 @@ class SeedState(msgspec.Struct):
     error: str = ""
     failures: int = 0
     refused: int = 0  # documents of it that do not hold
+
+
+class _Reading(msgspec.Struct):
+    """One reading of one seed."""
+
+    url: str
+    content: SourceContent
+    refused: int = 0
+    size: int = 0
+    items: int = 0
+
+    def count(self, size: int, items: int) -> None:
+        self.size += size
+        self.items += items
+        if self.size > BYTES_MAX or self.items > ALL_ITEMS_MAX:
+            message = f"it sends more than {BYTES_MAX:,} bytes or {ALL_ITEMS_MAX:,} items"
+            raise InputError(message, code="seed_size")
 
 
 class DirectorySync:
@@ -88,7 +108,8 @@ class DirectorySync:
         for seed in self.seeds:
             try:
                 path = f"/adv/{quote(node_id, safe=':')}"
-                found = (await self._fetch(f"{seed.url.rstrip('/')}{path}"))["advertisement"]
+                page, _ = await self._fetch(f"{seed.url.rstrip('/')}{path}")
+                found = page["advertisement"]
                 self._checked.require(found, ADVERTISEMENT)
                 require_published(found, now)
             except (AnabranchError, LookupError, TypeError):
@@ -148,22 +169,19 @@ class DirectorySync:
             seed.read_at, seed.error, seed.failures = now, "", 0
 
     async def _pull(self, seed: SeedState, now: int) -> None:
-        advertisements = await self._pages(seed, "/adv", "since")
-        rows = await self._pages(seed, "/cap", "cursor")
+        reading = _Reading(seed.url.rstrip("/"), SourceContent(read_at=now))
+        for path, name in (("/adv", "since"), ("/cap", "cursor")):
+            async for item in self._items(reading, path, name):
+                try:
+                    self._take(reading.content, item, now)
+                except (AnabranchError, LookupError, TypeError):
+                    reading.refused += 1
         # From the first one on: a seed that was set up anew counts from 1 again.
-        revocations = await self._pages(seed, "/revocations", "since")
-        seed.refused = 0
-        content = SourceContent(read_at=now)
-        for number, item in enumerate((*advertisements, *rows)):
-            if number % CHECKED_AT_ONCE == 0:
-                await asyncio.sleep(0)
-            try:
-                self._take(content, item, now)
-            except (AnabranchError, LookupError, TypeError):
-                seed.refused += 1
-        await self._take_revocations(seed, revocations)
+        async for item in self._items(reading, "/revocations", "since"):
+            self._take_revocation(reading, seed.url, item)
+        seed.refused = reading.refused
         await self._registry.durable()
-        self._cache.replace(seed.url, content)
+        self._cache.replace(seed.url, reading.content)
 
     def _take(self, content: SourceContent, item: Mapping[str, Any], now: int) -> None:
         if "passport" not in item:
@@ -176,42 +194,46 @@ class DirectorySync:
         row = _row(item)
         content.rows.setdefault(row.node_id, {})[row.capability_id] = row
 
-    async def _take_revocations(self, seed: SeedState, items: Sequence[Any]) -> None:
-        for number, item in enumerate(items):
-            if number % CHECKED_AT_ONCE == 0:
-                await asyncio.sleep(0)
-            try:
-                self._registry.revoke(item["artifact"], seed.url)
-            except AnabranchError as error:
-                if error.code == "too-many-revocations":
-                    raise  # one that is not kept could let a passport count
-                seed.refused += 1
-            except (LookupError, TypeError):
-                seed.refused += 1
+    def _take_revocation(self, reading: _Reading, source: str, item: Any) -> None:
+        """One of a stranger that has no room here counts for as long as the seed tells of it."""
+        try:
+            self._registry.revoke(item["artifact"], source)
+        except NoRoomForStrangers:
+            reading.content.revoked.add(item["artifact"])
+        except AnabranchError as error:
+            if error.code == "too-many-revocations":
+                raise  # one that is not kept could let a passport count
+            reading.refused += 1
+        except (LookupError, TypeError):
+            reading.refused += 1
 
-    async def _pages(self, seed: SeedState, path: str, name: str) -> list[Any]:
-        """All items of a list."""
-        items: list[Any] = []
+    async def _items(self, reading: _Reading, path: str, name: str) -> AsyncIterator[Any]:
+        """All items of a list, page by page, so that no more than one page waits."""
         at = ""
         for _ in range(PAGES_MAX):
             query = f"?{name}={quote(at)}" if at else ""
-            page = await self._fetch(f"{seed.url.rstrip('/')}{path}{query}")
+            page, size = await self._fetch(f"{reading.url}{path}{query}")
             found, after = page.get("items"), page.get("next")
             if not isinstance(found, list) or not isinstance(after, str | int | None):
                 raise InputError(f"{path} is no list of a directory", code="seed_shape")
-            items += found
+            reading.count(size, len(found))
+            for number, item in enumerate(found):
+                if number % CHECKED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                yield item
             if after is None or str(after) == at or not found:
-                return items
+                return
             at = str(after)
         raise InputError(f"{path} has more than {PAGES_MAX} pages", code="seed_shape")
 
-    async def _fetch(self, url: str) -> dict[str, Any]:
+    async def _fetch(self, url: str) -> tuple[dict[str, Any], int]:
+        """What it answers, and how many bytes that is."""
         seconds = self._settings.fetch_ms / 1000
         status, body = await self._transport.call("GET", url, b"", seconds)
         if status != 200:
             raise PeerUnreachable(f"it answers with status {status}", code="seed_status")
         try:
-            return msgspec.json.decode(body, type=dict[str, Any])
+            return msgspec.json.decode(body, type=dict[str, Any]), len(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise InputError("its answer is not JSON", code="seed_shape") from None
 

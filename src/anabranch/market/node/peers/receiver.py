@@ -25,6 +25,7 @@ from anabranch.work.participants.performers import rfc3339
 
 logger = logging.getLogger("anabranch.node")
 
+RESERVED = 4  # one of so many places is for nodes that this one trusts
 MESSAGE_MAX = 1000  # characters of an error that a peer is told
 
 
@@ -67,13 +68,18 @@ class Receiver:
         return await self._answered(envelope)
 
     def _require_room(self, peer: str) -> None:
+        of_all, strangers = self._in_flight.total(), self._settings.in_flight_all
+        strangers -= strangers // RESERVED
+        most = strangers
+        if of_all >= strangers and self._context.directory.is_trusted(peer):
+            most = self._settings.in_flight_all
         limits = (
             (self._in_flight[peer], self._settings.in_flight, "of this peer"),
-            (self._in_flight.total(), self._settings.in_flight_all, "of all peers"),
+            (of_all, most, "of all peers"),
         )
-        for count, most, which in limits:
-            if count >= most:
-                message = f"{most:,} messages {which} are being answered"
+        for count, limit, which in limits:
+            if count >= limit:
+                message = f"{limit:,} messages {which} are being answered"
                 raise NodeError(429, "peer_busy", message, headers={"Retry-After": "1"})
 
     async def handle(self, message: InboundMessage) -> Any:

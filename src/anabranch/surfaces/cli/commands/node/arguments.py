@@ -219,3 +219,8 @@ def _directory(actions: c.Verbs) -> None:
     drop = _do(doing, "drop", "Drop a node from this directory, or all strangers of a source.")
     drop.add_argument("node_id", metavar="NODE_ID", nargs="?")
     drop.add_argument("--source", metavar="NETWORK", help="the network that they came from")
+    revocations = _do(doing, "drop-revocations", "Drop revocations of signers not trusted here.")
+    revocations.add_argument("--signer", metavar="ID", default="", help="only those of this one")
+    revocations.add_argument(
+        "--registered", action="store_true", help="also those of passports once registered here"
+    )

@@ -122,6 +122,12 @@ async def drop(options: argparse.Namespace, node: NodeClient) -> int:
     return render.tell(options, found, f"dropped {len(found['nodes']):,}")
 
 
+async def drop_revocations(options: argparse.Namespace, node: NodeClient) -> int:
+    body = {"signer": options.signer, "registered": options.registered}
+    found = await node.ask("POST", "/v1/directory/revocations/drop", body)
+    return render.tell(options, found, f"dropped {found['revocations']:,}")
+
+
 async def passport(options: argparse.Namespace, node: NodeClient) -> int:
     body = {"capability_id": options.capability, "life_seconds": options.days * 86_400}
     if options.subject:
@@ -193,6 +199,7 @@ ACTIONS: dict[tuple[str, str], Asked] = {
     ("directory", "sync"): sync,
     ("directory", "nodes"): nodes,
     ("directory", "drop"): drop,
+    ("directory", "drop-revocations"): drop_revocations,
     ("directory", "passport"): passport,
     ("directory", "passports"): passports,
     ("directory", "revoke"): revoke,
