@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from glob import has_magic, iglob
 from itertools import islice
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -23,6 +23,10 @@ _QUOTED = re.compile(r"'((?:[^']|'')+)'|\"((?:[^\"]|\"\")+)\"")
 _BY_PARAMETER = re.compile(r"\s*ATTACH\s+(DATABASE\s+)?(\?\d*|[:@$]\w+)\s+AS\s", re.IGNORECASE)
 _FILES_OF_A_PATTERN = 10_000  # that are looked at
 _URI = "file:"
+_OPTIONS = {"mode": ("ro", "rw", "rwc", "memory"), "immutable": ("0", "1")}
+_TAKEN = " and ".join(f"{option}={'|'.join(values)}" for option, values in _OPTIONS.items())
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _PLACES_OF_FILES = frozenset({"temp_store_directory", "data_store_directory"})  # pragmas
 
 
@@ -30,12 +34,14 @@ _PLACES_OF_FILES = frozenset({"temp_store_directory", "data_store_directory"})  
 
 
 def resolve_sqlite(name: str, allowed: FilePolicy) -> str:
-    """What to open in place of the name: the file that it leads to, if that may be."""
+    """What to open in place of the name: the file that it leads to, if that may be. SQLite is given
+    no address but those that are written here: it reads one otherwise than we do (`%00`)."""
     if not name.startswith(_URI):
         return name if name in ("", MEMORY) else _resolve(name, allowed)
-    path, query = _read_uri(name)
-    if path in ("", MEMORY) or _is_in_memory(query):
-        return name
+    path, options = _read_uri(name)
+    if path in ("", MEMORY) or options.get("mode") == "memory":
+        return MEMORY
+    query = "&".join(f"{option}={value}" for option, value in options.items())
     return f"{_URI}{quote(_resolve(path, allowed))}{'?' if query else ''}{query}"
 
 
@@ -45,23 +51,31 @@ def _resolve(path: str, allowed: FilePolicy) -> str:
     return real
 
 
-def _read_uri(name: str) -> tuple[str, str]:
-    """Path and query, as SQLite reads them."""
+def _read_uri(name: str) -> tuple[str, dict[str, str]]:
+    """Path and options. What could be read in two ways is refused."""
     rest, _, query = name.removeprefix(_URI).partition("#")[0].partition("?")
     if rest.startswith("//"):
         host, slash, rest = rest[2:].partition("/")
         if host not in ("", "localhost"):
             raise InputError(f"{name}: a file has no host")
         rest = slash + rest
-    path = unquote(rest)
-    if "\0" in path:
-        raise InputError(f"{name!r:.200} is not a path")
-    return path, query
+    try:
+        path = unquote(rest, errors="strict")
+    except UnicodeDecodeError:
+        path = "\0"
+    if _BROKEN_ESCAPE.search(rest) or _CONTROL.search(path):
+        raise InputError(f"{name!r:.200} is not the address of a file")
+    return path, _read_options(query)
 
 
-def _is_in_memory(query: str) -> bool:
-    options = [(key, value) for key, value in parse_qsl(query) if key in ("mode", "vfs")]
-    return options == [("mode", "memory")]
+def _read_options(query: str) -> dict[str, str]:
+    options = dict[str, str]()
+    for part in query.split("&") if query else ():
+        option, _, value = part.partition("=")
+        if option in options or value not in _OPTIONS.get(option, ()):
+            raise InputError(f"{part!r:.100} in the address of a SQLite file: it takes {_TAKEN}")
+        options[option] = value
+    return options
 
 
 class AttachGuard:
@@ -119,9 +133,9 @@ class AttachGuard:
             )
 
     def _require(self, name: str) -> None:
+        if name.startswith(_URI):  # SQLite would read it, and not as we do
+            raise InputError(f"ATTACH takes the path of a file here, and no address: {name!r:.200}")
         resolve_sqlite(name, self._allowed)
-        if name.startswith(_URI):  # how SQLite takes it depends on how it was built
-            _resolve(name, self._allowed)
 
 
 # -- DuckDB ----------------------------------------------------------------------------------
