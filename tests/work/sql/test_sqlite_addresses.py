@@ -67,7 +67,7 @@ def ways(address: str, query: str) -> list[dict[str, Any]]:
     """All that take the place of a SQLite file."""
     side = {"tool": "sqlite", "database": address}
     memory = {"tool": "sqlite", "database": "target.db"}
-    tables = [
+    tools: list[dict[str, Any]] = [
         {"kind": "sqlite", "database": address, "query": query},
         {"kind": "sqlite", "database": f"sqlite:///{address}", "query": query},
         {"kind": "sqlite", "database": MEMORY, "query": f"ATTACH '{address}' AS x; {query}"},
@@ -94,7 +94,7 @@ def ways(address: str, query: str) -> list[dict[str, Any]]:
         {"in": {"claim": {**database, "command": CLAIM}}, "iterator": "row"},
     ]
     noop = {"kind": "noop"}
-    return [playbook(one) for one in tables] + [
+    return [playbook(one) for one in tools] + [
         playbook(noop, step={"loop": loop}) for loop in loops
     ]
 
@@ -149,7 +149,7 @@ def test_a_path_that_could_be_read_in_two_ways_is_refused(folder: Path, path: st
 
 
 def test_addresses_are_of_use(folder: Path) -> None:
-    tools = [
+    tools: list[dict[str, Any]] = [
         {"kind": "sqlite", "database": "file:own.db?mode=ro", "query": READ},
         {"kind": "sqlite", "database": "file:x?mode=memory", "query": WRITE},
         {"kind": "sqlite", "database": MEMORY, "query": f"ATTACH 'own.db' AS x; {READ}"},

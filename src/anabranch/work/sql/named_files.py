@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Iterator
-from glob import has_magic, iglob
-from itertools import islice
+from glob import has_magic
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -15,13 +15,15 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.store_files import APPLICATION_ID, refuse_store_file
 from anabranch.work.file_policy import SETTING, FileNotAllowed, FilePolicy
+from anabranch.work.sql.patterns import ENTRIES_MAX, Patterns, folder_of
 from anabranch.work.sql.task import SqlTask
+from anabranch.work.sql.whole_folders import KnownFolders, WholeFolders, holds_store
 
 MEMORY = ":memory:"
 
 _QUOTED = re.compile(r"'((?:[^']|'')+)'|\"((?:[^\"]|\"\")+)\"")
 _BY_PARAMETER = re.compile(r"\s*ATTACH\s+(DATABASE\s+)?(\?\d*|[:@$]\w+)\s+AS\s", re.IGNORECASE)
-_FILES_OF_A_PATTERN = 10_000  # that are looked at
+_BESIDE_A_DATABASE = (".wal", ".wal.checkpoint", ".wal.recovery")  # of DuckDB
 _URI = "file:"
 _OPTIONS = {"mode": ("ro", "rw", "rwc", "memory"), "immutable": ("0", "1")}
 _TAKEN = " and ".join(f"{option}={'|'.join(values)}" for option, values in _OPTIONS.items())
@@ -147,58 +149,79 @@ class DuckDbAccess(msgspec.Struct, frozen=True):
     path: str
     folders: tuple[str, ...] | None = None  # and what is beneath them; None: everything
     files: tuple[str, ...] = ()
+    hint: str = ""  # for who is refused something
 
     @property
     def fields(self) -> dict[str, Any]:
         return {"path": self.path, "folders": self.folders, "files": self.files}
 
 
-def duckdb_access(path: str, work: SqlTask, allowed: FilePolicy) -> DuckDbAccess:
+def duckdb_access(
+    path: str, work: SqlTask, allowed: FilePolicy, known: KnownFolders
+) -> DuckDbAccess:
     """Where nothing limits the folders, texts in quotes are looked at, and a name that a statement
     puts together is not recognised. Where folders are named, DuckDB holds itself to them; in those
-    with files of the engine it gets the files alone that the statements name."""
+    that it is not handed whole it gets the files alone that the statements name."""
     in_memory = path.startswith(MEMORY)
-    real = path if in_memory else allowed.resolve(_file(path))
-    if not in_memory:
-        refuse_store_file(real)
-    texts = list(_texts(work))
-    for text in texts:
-        for file in _files(text):
-            refuse_store_file(file)
-            allowed.refuse_own(file)
+    real = path if in_memory else _resolve(_file(path), allowed)
+    whole = known.now()
+    named = _NamedFiles(allowed, whole)
+    files = {file for text in _texts(work) for file in named.of(text)}
     if allowed.roots is None:
         return DuckDbAccess(path)
-    folders = tuple(sorted(allowed.free_folders()))
-    own = () if in_memory else (real, f"{real}.wal")
-    named = {file for text in texts for file in _allowed_files(text, folders, allowed)}
-    return DuckDbAccess(real, folders, (*own, *sorted(named)))
+    if not in_memory:
+        files |= {real, *(_resolve(real + suffix, allowed) for suffix in _BESIDE_A_DATABASE)}
+    return DuckDbAccess(real, whole.folders, tuple(sorted(files)), whole.hint)
+
+
+class _NamedFiles:
+    """Those that texts in the statements of a task mean. Most texts mean none."""
+
+    def __init__(self, allowed: FilePolicy, whole: WholeFolders) -> None:
+        self._allowed = allowed
+        self._whole = whole
+        self._patterns = Patterns(allowed)
+
+    def of(self, text: str) -> Iterator[str]:
+        """What to hand over besides whole folders; raises for a file of the engine."""
+        for name in self._names(text):
+            refuse_store_file(name)
+            self._allowed.refuse_own(name)
+            if self._allowed.roots is not None and ("." in name or "/" in name):
+                yield from self._handed(name)
+
+    def _names(self, text: str) -> Iterator[str]:
+        """What DuckDB would open for this text, which may be a pattern."""
+        yield text
+        if not has_magic(text) or self._whole.holds(os.path.realpath(folder_of(text))):
+            return
+        yield from self._patterns.find(text)
+        if self._patterns.exhausted and self._allowed.roots is not None:
+            raise InputError(
+                f"{text!r:.200} looks at more than {ENTRIES_MAX:,} files, in folders that DuckDB "
+                f"is not handed whole: {self._whole.hint}"
+            )
+
+    def _handed(self, name: str) -> Iterator[str]:
+        """With what DuckDB makes beside a file that it replaces or attaches."""
+        folder, file = os.path.split(name)
+        beside = [os.path.join(folder, f"tmp_{file}"), *(name + end for end in _BESIDE_A_DATABASE)]
+        for each in [name] if has_magic(name) else [name, *beside]:
+            try:
+                real = self._allowed.resolve(each, write=True)
+            except InputError:
+                return  # DuckDB refuses it, if it is meant for a file
+            if self._whole.holds(real):
+                continue
+            if holds_store(real):
+                raise FileNotAllowed(f"{name} is a store of Anabranch, or a copy of one")
+            yield real
 
 
 def _texts(work: SqlTask) -> Iterator[str]:
     for command in work.commands:
         for single, double in _QUOTED.findall(command.statement.text):
             yield _file(single.replace("''", "'") or double.replace('""', '"'))
-
-
-def _allowed_files(text: str, folders: tuple[str, ...], allowed: FilePolicy) -> Iterator[str]:
-    """Those that the text means, besides what is in the folders. Most texts mean none."""
-    if "." not in text and "/" not in text:
-        return
-    for name in _files(text):
-        try:
-            real = allowed.resolve(name, write=True)
-        except InputError:
-            continue  # DuckDB refuses it, if it is meant for a file
-        if not any(real.startswith(f"{folder}/") for folder in folders):
-            yield real
-
-
-def _files(name: str) -> Iterator[str]:
-    """What DuckDB would open for this name, which may be a pattern."""
-    yield name
-    if has_magic(name) and "\0" not in name:
-        found = iglob(name, recursive=True, include_hidden=True)
-        yield from islice(found, _FILES_OF_A_PATTERN)
 
 
 def _file(name: str) -> str:
@@ -209,6 +232,7 @@ def _file(name: str) -> str:
     return name
 
 
-def why_refused(message: str) -> str:
+def why_refused(message: str, hint: str) -> str:
     """What DuckDB says of a file that it may not open, and what decides that."""
-    return f"{message} (the setting {SETTING} says which files definitions may name)"
+    words = f"{message} (the setting {SETTING} says which files definitions may name)"
+    return f"{words}. {hint}" if hint else words
