@@ -15,6 +15,7 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.store_files import APPLICATION_ID, refuse_store_file
 from anabranch.work.file_policy import SETTING, FileNotAllowed, FilePolicy
+from anabranch.work.sql.journals import refuse_foreign_journal
 from anabranch.work.sql.patterns import ENTRIES_MAX, Patterns, folder_of
 from anabranch.work.sql.task import SqlTask
 from anabranch.work.sql.whole_folders import KnownFolders, WholeFolders, holds_store
@@ -39,12 +40,18 @@ def resolve_sqlite(name: str, allowed: FilePolicy) -> str:
     """What to open in place of the name: the file that it leads to, if that may be. SQLite is given
     no address but those that are written here: it reads one otherwise than we do (`%00`)."""
     if not name.startswith(_URI):
-        return name if name in ("", MEMORY) else _resolve(name, allowed)
+        return name if name in ("", MEMORY) else _resolve_sqlite(name, allowed)
     path, options = _read_uri(name)
     if path in ("", MEMORY) or options.get("mode") == "memory":
         return MEMORY
     query = "&".join(f"{option}={value}" for option, value in options.items())
-    return f"{_URI}{quote(_resolve(path, allowed))}{'?' if query else ''}{query}"
+    return f"{_URI}{quote(_resolve_sqlite(path, allowed))}{'?' if query else ''}{query}"
+
+
+def _resolve_sqlite(path: str, allowed: FilePolicy) -> str:
+    real = _resolve(path, allowed)
+    refuse_foreign_journal(real, allowed)
+    return real
 
 
 def _resolve(path: str, allowed: FilePolicy) -> str:
