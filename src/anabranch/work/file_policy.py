@@ -129,8 +129,8 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
         folder, name = os.path.split(real)
         if _is_of_system(real):
             return "belongs to the system: no setting allows it"
-        if name.casefold() == FILE or _NODE_KEY.fullmatch(name.casefold()):
-            return "holds settings or keys: no setting allows it"
+        if why := why_name_refused(name):
+            return why
         if own := self._why_own(real):
             return own
         if write and self._is_definition(folder, name):
@@ -292,6 +292,13 @@ def _real_target(path: Path) -> str:
     """Of what is written: a link of that name is replaced, and not followed."""
     folder, name = os.path.split(os.fspath(path))
     return _real(path) if name in ("", ".", "..") else os.path.join(_real(folder or "."), name)
+
+
+def why_name_refused(name: str) -> str:
+    """In whatever folder, and be it there yet or not."""
+    if name.casefold() == FILE or _NODE_KEY.fullmatch(name.casefold()):
+        return "holds settings or keys: no setting allows it"
+    return ""
 
 
 def is_beneath(path: str, folder: str) -> bool:

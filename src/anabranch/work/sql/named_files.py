@@ -24,6 +24,7 @@ MEMORY = ":memory:"
 
 _QUOTED = re.compile(r"'((?:[^']|'')+)'|\"((?:[^\"]|\"\")+)\"")
 _BY_PARAMETER = re.compile(r"\s*ATTACH\s+(DATABASE\s+)?(\?\d*|[:@$]\w+)\s+AS\s", re.IGNORECASE)
+_WRITES = re.compile(r"\b(COPY|ATTACH|EXPORT)\b", re.IGNORECASE)
 _BESIDE_A_DATABASE = (".wal", ".wal.checkpoint", ".wal.recovery")  # of DuckDB
 _URI = "file:"
 _OPTIONS = {"mode": ("ro", "rw", "rwc", "memory"), "immutable": ("0", "1")}
@@ -173,7 +174,7 @@ def duckdb_access(
     real = path if in_memory else _resolve(_file(path), allowed)
     whole = known.now()
     named = _NamedFiles(allowed, whole)
-    files = {file for text in _texts(work) for file in named.of(text)}
+    files = {file for text, writes in _texts(work) for file in named.of(text, writes=writes)}
     if allowed.roots is None:
         return DuckDbAccess(path)
     if not in_memory:
@@ -189,13 +190,13 @@ class _NamedFiles:
         self._whole = whole
         self._patterns = Patterns(allowed)
 
-    def of(self, text: str) -> Iterator[str]:
+    def of(self, text: str, *, writes: bool) -> Iterator[str]:
         """What to hand over besides whole folders; raises for a file of the engine."""
         for name in self._names(text):
             refuse_store_file(name)
             self._allowed.refuse_own(name)
             if self._allowed.roots is not None and ("." in name or "/" in name):
-                yield from self._handed(name)
+                yield from self._handed(name, writes=writes)
 
     def _names(self, text: str) -> Iterator[str]:
         """What DuckDB would open for this text, which may be a pattern."""
@@ -209,11 +210,12 @@ class _NamedFiles:
                 f"is not handed whole: {self._whole.hint}"
             )
 
-    def _handed(self, name: str) -> Iterator[str]:
-        """With what DuckDB makes beside a file that it replaces or attaches."""
-        folder, file = os.path.split(name)
-        beside = [os.path.join(folder, f"tmp_{file}"), *(name + end for end in _BESIDE_A_DATABASE)]
-        for each in [name] if has_magic(name) else [name, *beside]:
+    def _handed(self, name: str, *, writes: bool) -> Iterator[str]:
+        """With what DuckDB makes beside a file that it replaces or attaches. What is only read has
+        to be there."""
+        if not writes and not has_magic(name) and not os.path.lexists(name):
+            return
+        for each in (name, *_beside(name)) if writes else (name,):
             try:
                 real = self._allowed.resolve(each, write=True)
             except InputError:
@@ -225,10 +227,19 @@ class _NamedFiles:
             yield real
 
 
-def _texts(work: SqlTask) -> Iterator[str]:
+def _beside(name: str) -> Iterator[str]:
+    folder, file = os.path.split(name)
+    yield os.path.join(folder, f"tmp_{file}")
+    yield from (name + suffix for suffix in _BESIDE_A_DATABASE)
+
+
+def _texts(work: SqlTask) -> Iterator[tuple[str, bool]]:
+    """Those in quotes, and whether the statement may write where they lead."""
     for command in work.commands:
+        writes = _WRITES.search(command.statement.text) is not None
         for single, double in _QUOTED.findall(command.statement.text):
-            yield _file(single.replace("''", "'") or double.replace('""', '"'))
+            text = single.replace("''", "'") or double.replace('""', '"')
+            yield _file(text), writes
 
 
 def _file(name: str) -> str:

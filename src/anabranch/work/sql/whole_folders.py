@@ -18,7 +18,7 @@ from contextlib import suppress
 import msgspec
 
 from anabranch.store_files import is_store_file, is_store_header
-from anabranch.work.file_policy import FilePolicy, is_beneath, system_devices
+from anabranch.work.file_policy import FilePolicy, is_beneath, system_devices, why_name_refused
 
 ENTRIES_MAX = 100_000  # that are walked for a task: half a second
 DEPTH_MAX = 64
@@ -128,6 +128,10 @@ class _Walk:
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
+                    self._left -= 1
+                    if self._left < 0:
+                        found.refuse(folder, f"has files beyond the {ENTRIES_MAX:,} looked at")
+                        break
                     self._take(entry, found, depth)
         except OSError as error:
             found.refuse(folder, f"cannot be listed ({error.strerror})")
@@ -135,10 +139,7 @@ class _Walk:
         return found
 
     def _take(self, entry: os.DirEntry[str], found: _Found, depth: int) -> None:
-        self._left -= 1
-        if self._left < 0:
-            found.refuse(found.folder, f"is one file too many: {ENTRIES_MAX:,} are looked at")
-        elif entry.is_symlink():
+        if entry.is_symlink():
             found.links.append((entry.path, os.path.realpath(entry.path)))
         elif entry.is_dir(follow_symlinks=False):
             found.take(self.look(entry.path, depth + 1))
@@ -157,6 +158,7 @@ class _Walk:
         return self._allowed.why_refused(folder)
 
     def _why_not(self, entry: os.DirEntry[str]) -> str:
+        """Of a file in a folder that is no other reason to refuse it."""
         try:
             about = entry.stat(follow_symlinks=False)
         except OSError:  # it has just gone
@@ -167,7 +169,7 @@ class _Walk:
             return "is private to this engine, by another name"
         if _is_store(entry.path, about):
             return "is a store of Anabranch, or a copy of one"
-        return self._allowed.why_refused(entry.path)
+        return why_name_refused(entry.name)
 
 
 def _is_store(path: str, about: os.stat_result) -> bool:
