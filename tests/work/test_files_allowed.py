@@ -229,6 +229,24 @@ def test_files_that_a_postgres_address_names_are_looked_at_before_anything_conne
     assert "files_allowed" in said
 
 
+def test_a_postgres_address_names_no_file_that_is_written_nor_one_that_names_others(
+    folder: Path,
+) -> None:
+    pytest.importorskip("psycopg")
+    for part in ("sslkeylogfile=keys.txt", f"servicefile={folder}/mine.conf service=mine"):
+        dsn = f"host=127.0.0.1 port=1 dbname=d {part}"
+        transfer = {
+            "kind": "transfer",
+            "source": {"tool": "postgres", "dsn": dsn, "query": "SELECT 1 AS a"},
+            "target": {"tool": "sqlite", "database": "other.db", "table": "t"},
+        }
+        task = {"kind": "postgres", "dsn": dsn, "query": "SELECT 1"}
+        asked = [playbook(task), playbook(transfer)]
+        for _, said in asyncio.run(results(settings_of(folder), asked)):
+            # A libpq that does not know the word refuses the address.
+            assert "does not set" in said or "is not a PostgreSQL address" in said, (part, said)
+
+
 def test_an_embedded_engine_reads_every_folder_and_still_nothing_of_its_own(folder: Path) -> None:
     settings = Settings(store=str(folder / "runs.db"))
     get = KINDS["artifact get"]

@@ -69,8 +69,11 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
     # -- paths -------------------------------------------------------------------------------
 
     def resolve(self, path: Path, *, write: bool = False) -> str:
-        """Where the path leads, without a link in it; `FileNotAllowed` where that may not be."""
-        real = _real_target(path) if write else _real(path)
+        """Where the path leads, without a link in it; `FileNotAllowed` where nobody may read or,
+        with `write`, write."""
+        return self._decide(path, _real(path), write=write)
+
+    def _decide(self, path: Path, real: str, *, write: bool) -> str:
         if why := self._why_not(real, write=write) or self._why_same_file(real):
             raise self._refusal(path, real, why)
         return real
@@ -88,23 +91,31 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
         why = self._why_not(plain, write=False)
         return f"{path} {why}" if why else ""
 
-    def free_folders(self) -> Iterator[str]:
-        """The folders in which everything, by whatever name, may be read and written: those that
-        are allowed, as far as nothing of the engine is in them."""
-        for root in dict.fromkeys(map(os.path.realpath, self.roots or ())):
-            yield from self._free_beneath(root)
+    def why_refused(self, real: str) -> str:
+        """Why nobody may write to a path without links, or nothing; what may be written may be
+        read. Looks at no file."""
+        return self._why_not(real, write=True)
 
-    def _free_beneath(self, folder: str) -> Iterator[str]:
-        own = [*self.stores, *self.private, *([self.catalog] if self.catalog else ())]
-        if any(_is_beneath(folder, each) for each in own) or self._why_not(folder, write=True):
-            return
-        if not any(_is_beneath(each, folder) for each in own):
-            yield folder
-            return
-        with suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    yield from self._free_beneath(entry.path)
+    def may_list(self, folder: str) -> bool:
+        """Whether names in the folder may be looked for."""
+        real = _real(folder)
+        inside = self.roots is None or any(is_beneath(real, root) for root in self.roots)
+        return inside and not _is_of_system(real)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Files and folders that are not handed to anybody with what is around them."""
+        return (*self.stores, *self.private, *([self.catalog] if self.catalog else ()))
+
+    def own_inodes(self) -> set[tuple[int, int]]:
+        """Those that are there: a hard link is the same file."""
+        found = set[tuple[int, int]]()
+        for path in (*self.stores, *self.private):
+            with suppress(OSError):
+                about = os.stat(path)
+                if stat.S_ISREG(about.st_mode):
+                    found.add((about.st_dev, about.st_ino))
+        return found
 
     def refuse_own(self, path: Path) -> None:
         """Raises where that is a file of the engine which is there: most texts are no names of
@@ -118,25 +129,25 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
         folder, name = os.path.split(real)
         if _is_of_system(real):
             return "belongs to the system: no setting allows it"
-        if name.casefold() == FILE or _NODE_KEY.fullmatch(name.casefold()):
-            return "holds settings or keys: no setting allows it"
+        if why := why_name_refused(name):
+            return why
         if own := self._why_own(real):
             return own
         if write and self._is_definition(folder, name):
             return "would be a definition of the catalog, which definitions do not write"
-        if self.roots is not None and not any(_is_beneath(real, root) for root in self.roots):
+        if self.roots is not None and not any(is_beneath(real, root) for root in self.roots):
             return f"is not in a folder that definitions may use: {self._allowed()}"
         return ""
 
     def _is_definition(self, folder: str, name: str) -> bool:
         """What callers start by its name, where not everybody who starts it may say what it is."""
-        known = self.roots is not None and self.catalog and _is_beneath(folder, self.catalog)
+        known = self.roots is not None and self.catalog and is_beneath(folder, self.catalog)
         return bool(known) and name.casefold().endswith(DEFINITIONS)
 
     def _why_own(self, real: str) -> str:
         if any(_is_part_of(real, store) for store in self.stores):
             return _STORE
-        return _OWN if any(_is_beneath(real, each) for each in self.private) else ""
+        return _OWN if any(is_beneath(real, each) for each in self.private) else ""
 
     def _allowed(self) -> str:
         if not self.roots:
@@ -182,7 +193,7 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
     def _check(self, path: Path, about: os.stat_result) -> None:
         """Of what is opened, whatever its name was a moment ago."""
         require_regular(path, about)
-        if about.st_dev in _system_devices() or is_store_file(about):
+        if about.st_dev in system_devices() or is_store_file(about):
             raise FileNotAllowed(f"{os.fspath(path)} belongs to the system, or to a store")
 
     @contextmanager
@@ -193,7 +204,7 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
         with _open_parts(above) as parent:
             descriptor = os.open(name or ".", _LIST, dir_fd=parent)
         try:
-            if os.fstat(descriptor).st_dev in _system_devices():
+            if os.fstat(descriptor).st_dev in system_devices():
                 raise FileNotAllowed(f"{os.fspath(path)} belongs to the system")
             yield descriptor
         finally:
@@ -201,7 +212,8 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, path: Path, content: bytes) -> None:
         """The file as a whole or not at all; folders above it are made."""
-        folder, name = os.path.split(self.resolve(path, write=True))
+        real = self._decide(path, _real_target(path), write=True)
+        folder, name = os.path.split(real)
         refuse_store_file(os.path.join(folder, name))
         try:
             with _open_parts(folder, make=True) as above:
@@ -282,7 +294,14 @@ def _real_target(path: Path) -> str:
     return _real(path) if name in ("", ".", "..") else os.path.join(_real(folder or "."), name)
 
 
-def _is_beneath(path: str, folder: str) -> bool:
+def why_name_refused(name: str) -> str:
+    """In whatever folder, and be it there yet or not."""
+    if name.casefold() == FILE or _NODE_KEY.fullmatch(name.casefold()):
+        return "holds settings or keys: no setting allows it"
+    return ""
+
+
+def is_beneath(path: str, folder: str) -> bool:
     """Or the folder itself."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
@@ -294,8 +313,8 @@ def _is_same(about: os.stat_result, path: str) -> bool:
 
 
 def _is_of_system(path: str) -> bool:
-    beneath = any(_is_beneath(path, each) for each in SYSTEM)
-    return beneath and not _is_beneath(path, SHARED_MEMORY)
+    beneath = any(is_beneath(path, each) for each in SYSTEM)
+    return beneath and not is_beneath(path, SHARED_MEMORY)
 
 
 def _is_part_of(path: str, store: str) -> bool:
@@ -307,7 +326,7 @@ def _is_part_of(path: str, store: str) -> bool:
     return not rest or rest[0] in _STORE_PARTS or rest[0] == os.sep
 
 
-def _system_devices() -> set[int]:
+def system_devices() -> set[int]:
     """Of `/proc` and its like, wherever else they are mounted."""
     devices = set[int]()
     for place in SYSTEM:

@@ -27,6 +27,7 @@ from anabranch.work.sql.named_files import DuckDbAccess, duckdb_access, why_refu
 from anabranch.work.sql.rows import ResultTooLarge
 from anabranch.work.sql.task import SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import DUCKDB
+from anabranch.work.sql.whole_folders import KnownFolders
 
 MISSING = "duckdb needs the package duckdb: pip install anabranch[duckdb]"
 
@@ -51,6 +52,7 @@ class DuckDb:
     ) -> None:
         self._options = options or SqlOptions()
         self._scripts = scripts or ScriptSources()
+        self._folders = KnownFolders(self._options.files, self._options.file_keep_seconds)
         self._threads: Threads | None = None
         self._channel: Channel | None = None
 
@@ -72,7 +74,7 @@ class DuckDb:
             )
         except InputError as error:
             return misconfigured(error)
-        return answer_of(reply, path, work)
+        return answer_of(reply, path, work, access.hint)
 
     async def channel_for(self, path: str, work: SqlTask) -> tuple[Channel, DuckDbAccess]:
         """The way to the process for DuckDB, and what the work may reach there."""
@@ -81,7 +83,7 @@ class DuckDb:
         if self._threads is None or self._channel is None:
             self._threads = Threads(_THREADS)
             self._channel = Channel(self._options, self._threads)
-        look = partial(duckdb_access, path, work, self._options.files)
+        look = partial(duckdb_access, path, work, self._options.files, self._folders)
         return self._channel, await self._threads.run(look)
 
     async def close(self) -> None:
@@ -110,7 +112,7 @@ def place(given: Any) -> str:
     return inputs.text(next(iter(fields.values())), "database") if fields else ":memory:"
 
 
-def answer_of(reply: DuckDbReply, path: str, work: SqlTask) -> Answer:
+def answer_of(reply: DuckDbReply, path: str, work: SqlTask, hint: str) -> Answer:
     if reply.unexpected:
         raise RuntimeError(reply.unexpected)
     details = None if reply.at is None else {"command": reply.at}
@@ -124,7 +126,7 @@ def answer_of(reply: DuckDbReply, path: str, work: SqlTask) -> Answer:
     kind, retryable = _KINDS.get(reply.error, ("db_error", False))
     message = _message(reply.message, _secret(work))
     if reply.error == "PermissionException":
-        message = why_refused(message)
+        message = why_refused(message, hint)
     return fault(
         kind,
         f"duckdb {path}: {message}",

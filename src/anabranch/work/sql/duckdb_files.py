@@ -9,11 +9,58 @@ While a file is open no other process can write to it.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
+import secrets
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 from anabranch.work.libraries import load
+
+_SETTINGS = "SELECT name FROM duckdb_settings()"
+#: What statements may set where DuckDB is limited. Others name files (`log_query_path`), or end the
+#: process (`enable_logging` into a file that may not be opened).
+_HARMLESS = frozenset(
+    {
+        "binary_as_string",
+        "Calendar",
+        "checkpoint_threshold",
+        "default_collation",
+        "default_null_order",
+        "default_order",
+        "disable_timestamptz_casts",
+        "disabled_optimizers",
+        "enable_optimizer",
+        "enable_progress_bar",
+        "enable_progress_bar_print",
+        "error_on_division_by_zero",
+        "explain_output",
+        "force_compression",
+        "ieee_floating_point_ops",
+        "integer_division",
+        "max_execution_time",
+        "max_memory",
+        "memory_limit",
+        "null_order",
+        "operator_memory_limit",
+        "order_by_non_integer_literal",
+        "partitioned_write_flush_threshold",
+        "partitioned_write_max_open_files",
+        "pivot_filter_threshold",
+        "pivot_limit",
+        "preserve_identifier_case",
+        "preserve_insertion_order",
+        "scalar_subquery_error_on_multiple_rows",
+        "threads",
+        "TimeZone",
+        "wal_autocheckpoint",
+        "worker_threads",
+    }
+)
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -29,16 +76,46 @@ class Opening(NamedTuple):
     def connect(self) -> Any:
         connection = load("duckdb").connect(self.path, read_only=self.read_only)
         if self.folders is not None:
-            if self.folders:
-                connection.execute(f"SET allowed_directories={_list(self.folders)}")
-            if self.files:
-                connection.execute(f"SET allowed_paths={_list(self.files)}")
-            connection.execute("SET enable_external_access=false")  # from here on for good
+            self._limit(connection, self.folders)
         return connection
+
+    def _limit(self, connection: Any, folders: tuple[str, ...]) -> None:
+        """From here on for good: no statement changes what stands here."""
+        connection.execute(f"SET temp_directory={_text(_spill_place())}")
+        if folders:
+            connection.execute(f"SET allowed_directories={_list(folders)}")
+        if self.files:
+            connection.execute(f"SET allowed_paths={_list(self.files)}")
+        connection.execute("SET enable_external_access=false")
+        known = {name for (name,) in connection.execute(_SETTINGS).fetchall()}
+        connection.execute(f"SET allowed_configs={_list(tuple(sorted(_HARMLESS & known)))}")
+        connection.execute("SET lock_configuration=true")
+
+
+def _spill_place() -> str:
+    """Where one database may put what is larger than the memory: DuckDB lets its statements write
+    there, so it is neither in the current folder nor that of another."""
+    folder = _spill_folder()
+    return os.path.join(folder, secrets.token_hex(8)) if folder else ""
+
+
+@cache
+def _spill_folder() -> str:
+    """Nobody else reads it, and it goes with the process. Without one nothing is spilled."""
+    try:
+        folder = tempfile.mkdtemp(prefix="anabranch-duckdb-")
+    except OSError:
+        return ""
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _list(texts: tuple[str, ...]) -> str:
-    return "[" + ", ".join("'" + text.replace("'", "''") + "'" for text in texts) + "]"
+    return f"[{', '.join(map(_text, texts))}]"
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 class _File:

@@ -65,7 +65,7 @@ class DuckDbFlows:
             begins = access.fields if flow in ("read", "write") else {}
             reply = await ask(channel, flow=flow, held=name, **begins, **request)
             if reply.error or reply.unexpected:
-                raise Unavailable(reply.message, answer_of(reply, path, work))
+                raise Unavailable(reply.message, answer_of(reply, path, work, access.hint))
             return reply.result
 
         try:

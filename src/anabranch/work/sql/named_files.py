@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Iterator
-from glob import has_magic, iglob
-from itertools import islice
+from glob import has_magic
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from anabranch.errors import InputError
 from anabranch.store_files import APPLICATION_ID, refuse_store_file
 from anabranch.work.file_policy import SETTING, FileNotAllowed, FilePolicy
+from anabranch.work.sql.journals import refuse_foreign_journal
+from anabranch.work.sql.patterns import ENTRIES_MAX, Patterns, folder_of
 from anabranch.work.sql.task import SqlTask
+from anabranch.work.sql.whole_folders import KnownFolders, WholeFolders, holds_store
 
 MEMORY = ":memory:"
 
 _QUOTED = re.compile(r"'((?:[^']|'')+)'|\"((?:[^\"]|\"\")+)\"")
 _BY_PARAMETER = re.compile(r"\s*ATTACH\s+(DATABASE\s+)?(\?\d*|[:@$]\w+)\s+AS\s", re.IGNORECASE)
-_FILES_OF_A_PATTERN = 10_000  # that are looked at
+_WRITES = re.compile(r"\b(COPY|ATTACH|EXPORT)\b", re.IGNORECASE)
+_BESIDE_A_DATABASE = (".wal", ".wal.checkpoint", ".wal.recovery")  # of DuckDB
 _URI = "file:"
+_OPTIONS = {"mode": ("ro", "rw", "rwc", "memory"), "immutable": ("0", "1")}
+_TAKEN = " and ".join(f"{option}={'|'.join(values)}" for option, values in _OPTIONS.items())
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _PLACES_OF_FILES = frozenset({"temp_store_directory", "data_store_directory"})  # pragmas
 
 
@@ -30,13 +38,21 @@ _PLACES_OF_FILES = frozenset({"temp_store_directory", "data_store_directory"})  
 
 
 def resolve_sqlite(name: str, allowed: FilePolicy) -> str:
-    """What to open in place of the name: the file that it leads to, if that may be."""
+    """What to open in place of the name: the file that it leads to, if that may be. SQLite is given
+    no address but those that are written here: it reads one otherwise than we do (`%00`)."""
     if not name.startswith(_URI):
-        return name if name in ("", MEMORY) else _resolve(name, allowed)
-    path, query = _read_uri(name)
-    if path in ("", MEMORY) or _is_in_memory(query):
-        return name
-    return f"{_URI}{quote(_resolve(path, allowed))}{'?' if query else ''}{query}"
+        return name if name in ("", MEMORY) else _resolve_sqlite(name, allowed)
+    path, options = _read_uri(name)
+    if path in ("", MEMORY) or options.get("mode") == "memory":
+        return MEMORY
+    query = "&".join(f"{option}={value}" for option, value in options.items())
+    return f"{_URI}{quote(_resolve_sqlite(path, allowed))}{'?' if query else ''}{query}"
+
+
+def _resolve_sqlite(path: str, allowed: FilePolicy) -> str:
+    real = _resolve(path, allowed)
+    refuse_foreign_journal(real, allowed)
+    return real
 
 
 def _resolve(path: str, allowed: FilePolicy) -> str:
@@ -45,23 +61,31 @@ def _resolve(path: str, allowed: FilePolicy) -> str:
     return real
 
 
-def _read_uri(name: str) -> tuple[str, str]:
-    """Path and query, as SQLite reads them."""
+def _read_uri(name: str) -> tuple[str, dict[str, str]]:
+    """Path and options. What could be read in two ways is refused."""
     rest, _, query = name.removeprefix(_URI).partition("#")[0].partition("?")
     if rest.startswith("//"):
         host, slash, rest = rest[2:].partition("/")
         if host not in ("", "localhost"):
             raise InputError(f"{name}: a file has no host")
         rest = slash + rest
-    path = unquote(rest)
-    if "\0" in path:
-        raise InputError(f"{name!r:.200} is not a path")
-    return path, query
+    try:
+        path = unquote(rest, errors="strict")
+    except UnicodeDecodeError:
+        path = "\0"
+    if _BROKEN_ESCAPE.search(rest) or _CONTROL.search(path):
+        raise InputError(f"{name!r:.200} is not the address of a file")
+    return path, _read_options(query)
 
 
-def _is_in_memory(query: str) -> bool:
-    options = [(key, value) for key, value in parse_qsl(query) if key in ("mode", "vfs")]
-    return options == [("mode", "memory")]
+def _read_options(query: str) -> dict[str, str]:
+    options = dict[str, str]()
+    for part in query.split("&") if query else ():
+        option, _, value = part.partition("=")
+        if option in options or value not in _OPTIONS.get(option, ()):
+            raise InputError(f"{part!r:.100} in the address of a SQLite file: it takes {_TAKEN}")
+        options[option] = value
+    return options
 
 
 class AttachGuard:
@@ -119,9 +143,9 @@ class AttachGuard:
             )
 
     def _require(self, name: str) -> None:
+        if name.startswith(_URI):  # SQLite would read it, and not as we do
+            raise InputError(f"ATTACH takes the path of a file here, and no address: {name!r:.200}")
         resolve_sqlite(name, self._allowed)
-        if name.startswith(_URI):  # how SQLite takes it depends on how it was built
-            _resolve(name, self._allowed)
 
 
 # -- DuckDB ----------------------------------------------------------------------------------
@@ -133,58 +157,89 @@ class DuckDbAccess(msgspec.Struct, frozen=True):
     path: str
     folders: tuple[str, ...] | None = None  # and what is beneath them; None: everything
     files: tuple[str, ...] = ()
+    hint: str = ""  # for who is refused something
 
     @property
     def fields(self) -> dict[str, Any]:
         return {"path": self.path, "folders": self.folders, "files": self.files}
 
 
-def duckdb_access(path: str, work: SqlTask, allowed: FilePolicy) -> DuckDbAccess:
+def duckdb_access(
+    path: str, work: SqlTask, allowed: FilePolicy, known: KnownFolders
+) -> DuckDbAccess:
     """Where nothing limits the folders, texts in quotes are looked at, and a name that a statement
     puts together is not recognised. Where folders are named, DuckDB holds itself to them; in those
-    with files of the engine it gets the files alone that the statements name."""
+    that it is not handed whole it gets the files alone that the statements name."""
     in_memory = path.startswith(MEMORY)
-    real = path if in_memory else allowed.resolve(_file(path))
-    if not in_memory:
-        refuse_store_file(real)
-    texts = list(_texts(work))
-    for text in texts:
-        for file in _files(text):
-            refuse_store_file(file)
-            allowed.refuse_own(file)
+    real = path if in_memory else _resolve(_file(path), allowed)
+    whole = known.now()
+    named = _NamedFiles(allowed, whole)
+    files = {file for text, writes in _texts(work) for file in named.of(text, writes=writes)}
     if allowed.roots is None:
         return DuckDbAccess(path)
-    folders = tuple(sorted(allowed.free_folders()))
-    own = () if in_memory else (real, f"{real}.wal")
-    named = {file for text in texts for file in _allowed_files(text, folders, allowed)}
-    return DuckDbAccess(real, folders, (*own, *sorted(named)))
+    if not in_memory:
+        files |= {real, *(_resolve(real + suffix, allowed) for suffix in _BESIDE_A_DATABASE)}
+    return DuckDbAccess(real, whole.folders, tuple(sorted(files)), whole.hint)
 
 
-def _texts(work: SqlTask) -> Iterator[str]:
-    for command in work.commands:
-        for single, double in _QUOTED.findall(command.statement.text):
-            yield _file(single.replace("''", "'") or double.replace('""', '"'))
+class _NamedFiles:
+    """Those that texts in the statements of a task mean. Most texts mean none."""
 
+    def __init__(self, allowed: FilePolicy, whole: WholeFolders) -> None:
+        self._allowed = allowed
+        self._whole = whole
+        self._patterns = Patterns(allowed)
 
-def _allowed_files(text: str, folders: tuple[str, ...], allowed: FilePolicy) -> Iterator[str]:
-    """Those that the text means, besides what is in the folders. Most texts mean none."""
-    if "." not in text and "/" not in text:
-        return
-    for name in _files(text):
-        try:
-            real = allowed.resolve(name, write=True)
-        except InputError:
-            continue  # DuckDB refuses it, if it is meant for a file
-        if not any(real.startswith(f"{folder}/") for folder in folders):
+    def of(self, text: str, *, writes: bool) -> Iterator[str]:
+        """What to hand over besides whole folders; raises for a file of the engine."""
+        for name in self._names(text):
+            refuse_store_file(name)
+            self._allowed.refuse_own(name)
+            if self._allowed.roots is not None and ("." in name or "/" in name):
+                yield from self._handed(name, writes=writes)
+
+    def _names(self, text: str) -> Iterator[str]:
+        """What DuckDB would open for this text, which may be a pattern."""
+        yield text
+        if not has_magic(text) or self._whole.holds(os.path.realpath(folder_of(text))):
+            return
+        yield from self._patterns.find(text)
+        if self._patterns.exhausted and self._allowed.roots is not None:
+            raise InputError(
+                f"{text!r:.200} looks at more than {ENTRIES_MAX:,} files, in folders that DuckDB "
+                f"is not handed whole: {self._whole.hint}"
+            )
+
+    def _handed(self, name: str, *, writes: bool) -> Iterator[str]:
+        """With what DuckDB makes beside a file that it replaces or attaches. What is only read has
+        to be there."""
+        if not writes and not has_magic(name) and not os.path.lexists(name):
+            return
+        for each in (name, *_beside(name)) if writes else (name,):
+            try:
+                real = self._allowed.resolve(each, write=True)
+            except InputError:
+                return  # DuckDB refuses it, if it is meant for a file
+            if self._whole.holds(real):
+                continue
+            if holds_store(real):
+                raise FileNotAllowed(f"{name} is a store of Anabranch, or a copy of one")
             yield real
 
 
-def _files(name: str) -> Iterator[str]:
-    """What DuckDB would open for this name, which may be a pattern."""
-    yield name
-    if has_magic(name) and "\0" not in name:
-        found = iglob(name, recursive=True, include_hidden=True)
-        yield from islice(found, _FILES_OF_A_PATTERN)
+def _beside(name: str) -> Iterator[str]:
+    folder, file = os.path.split(name)
+    yield os.path.join(folder, f"tmp_{file}")
+    yield from (name + suffix for suffix in _BESIDE_A_DATABASE)
+
+
+def _texts(work: SqlTask) -> Iterator[tuple[str, bool]]:
+    """Those in quotes, and whether the statement may write where they lead."""
+    for command in work.commands:
+        writes = _WRITES.search(command.statement.text) is not None
+        for single, double in _QUOTED.findall(command.statement.text):
+            text = single.replace("''", "'") or double.replace('""', '"')
+            yield _file(text), writes
 
 
 def _file(name: str) -> str:
@@ -195,6 +250,7 @@ def _file(name: str) -> str:
     return name
 
 
-def why_refused(message: str) -> str:
+def why_refused(message: str, hint: str) -> str:
     """What DuckDB says of a file that it may not open, and what decides that."""
-    return f"{message} (the setting {SETTING} says which files definitions may name)"
+    words = f"{message} (the setting {SETTING} says which files definitions may name)"
+    return f"{words}. {hint}" if hint else words

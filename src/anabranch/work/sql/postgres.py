@@ -43,10 +43,10 @@ _FIELDS = {
     "hostname": "host",
 }
 #: Parts of an address that libpq opens files for.
-_FILES = frozenset(
-    {"passfile", "servicefile", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir"}
-    | {"sslkeylogfile"}
-)
+_FILES = frozenset({"passfile", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir"})
+#: Those that no definition names: one is written, with the keys of the connection, and the other
+#: may name further files.
+_REFUSED = ("sslkeylogfile", "servicefile")
 _NAMES = ("dsn", "connection", "connection_string", *_FIELDS)
 _NUMBERED = re.compile(r"\$[1-9]")
 _KINDS = {  # by code, then by its class
@@ -155,6 +155,9 @@ def conninfo(psycopg: Any, given: Mapping[str, Any], connect_seconds: float) -> 
         parts = psycopg.conninfo.conninfo_to_dict(base)
     except psycopg.Error:
         raise InputError("dsn is not a PostgreSQL address (postgresql://user@host/name)") from None
+    for name in _REFUSED:
+        if parts.get(name):
+            raise InputError(f"dsn: a definition does not set {name}")
     parts |= {_FIELDS[name]: inputs.scalar(value, name) for name, value in fields.items()}
     if not parts.keys() - {"password"}:  # nobody is told a password by chance
         raise InputError("a postgres task needs dsn, or host and dbname (also from auth)")

@@ -132,6 +132,7 @@ class SqliteSession:
         self.refuse_stores()
         if not work.autocommit:
             self.patiently("BEGIN" if work.reads else "BEGIN IMMEDIATE")
+            self.patiently("PRAGMA application_id")  # no other journal counts from here on
         for command in work.commands:
             self._halt.check()
             self._execute(command, collector)
