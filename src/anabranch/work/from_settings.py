@@ -3,6 +3,9 @@ process of a compute cluster."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.work.file_policy import policy_of
 from anabranch.work.kind_options import (
@@ -44,7 +47,10 @@ def work_settings(settings: Settings) -> WorkSettings:
         container=ContainerOptions(isolation=isolation, command=settings.container_command),
         http=http_options(settings),
         sql=SqlOptions(
-            rows_max=settings.sql_rows_max, result_bytes=settings.sql_result_bytes, files=allowed
+            rows_max=settings.sql_rows_max,
+            result_bytes=settings.sql_result_bytes,
+            files=allowed,
+            login_of_machine=login_of_machine(settings),
         ),
         nats=NatsOptions(
             bytes_max=settings.http_body_bytes, addresses=read_policy(settings.http_addresses)
@@ -55,6 +61,22 @@ def work_settings(settings: Settings) -> WorkSettings:
         without=without,
         threads=settings.threads_max,
     )
+
+
+def login_of_machine(settings: Settings) -> bool:
+    """Whether tasks may log in to PostgreSQL as this machine does."""
+    text = settings.postgres_identity
+    if text not in ("", "task", "machine"):
+        raise InputError(f"postgres_identity must be task or machine, not {text!r}")
+    return text != "task"
+
+
+def for_others(settings: Settings) -> Settings:
+    """Of a server or a worker: whoever writes what it does is not always the one whose machine it
+    is, so tasks log in with what they were given."""
+    if settings.postgres_identity:
+        return settings
+    return replace(settings, postgres_identity="task")
 
 
 def log_limits(settings: Settings) -> LogLimits:

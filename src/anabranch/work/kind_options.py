@@ -60,6 +60,7 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True):
     file_keep_seconds: float = 1.0  # then a DuckDB file that nobody uses is closed
     busy_seconds: float = 5.0  # how long to wait for a SQLite file that somebody else writes to
     files: FilePolicy = EVERYWHERE  # that may be opened
+    login_of_machine: bool = True  # whether PostgreSQL tasks may use what libpq finds here
 
 
 class NatsOptions(msgspec.Struct, frozen=True, kw_only=True):

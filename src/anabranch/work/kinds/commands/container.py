@@ -6,9 +6,9 @@ Inputs: `runtime` {image, command, args, env, timeoutSeconds}, `script` (see `sc
 itself.
 
 The command is `container_command` of the settings, or the first of podman and docker that is there.
-Variables travel to the container in a file (`--env-file`): neither on the command line, which others
-can read, nor in the environment of the command, where `LD_PRELOAD`, `DOCKER_HOST` and their like
-would decide what runs on this machine. A container whose task is cancelled or
+Variables travel to the container in a file (`--env-file`): neither on the command line, which
+others can read, nor in the environment of the command, where `LD_PRELOAD`, `DOCKER_HOST` and their
+like would decide what runs on this machine. A container whose task is cancelled or
 out of time is removed by its name; when the engine is killed it goes on, under the label
 `anabranch.run`.
 """
@@ -215,8 +215,8 @@ def _require_line(name: str, text: str) -> None:
         raise InputError(f"env: {name[:60]!r} cannot be the name of a variable")
     if "\n" in text or "\r" in text:
         raise InputError(
-            f"env.{name} has several lines, and podman and docker take a variable of one line: give "
-            "it in base64, or inside the script"
+            f"env.{name} has several lines, and podman and docker take a variable of one line: "
+            "give it in base64, or inside the script"
         )
     try:
         size = len(f"{name}={text}".encode())
