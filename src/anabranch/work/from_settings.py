@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from anabranch.errors import InputError
 from anabranch.settings import Settings
+from anabranch.store.location import on_postgres
 from anabranch.work.file_policy import policy_of
 from anabranch.work.kind_options import (
     ArtifactOptions,
@@ -19,7 +20,7 @@ from anabranch.work.kind_options import (
     SqlOptions,
     WorkSettings,
 )
-from anabranch.work.kinds.commands.isolation import isolation_of
+from anabranch.work.kinds.commands.isolation import OwnVariables, isolation_of
 from anabranch.work.kinds.switched_off import SWITCHABLE_KINDS, switched_off
 from anabranch.work.logs.limits import LogLimits
 from anabranch.work.network.addresses import read_policy
@@ -30,10 +31,11 @@ ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine,
 
 def work_settings(settings: Settings) -> WorkSettings:
     without = switched_off(settings.no_inline, SWITCHABLE_KINDS)
+    own = own_variables(settings)
     isolation = isolation_of(
         settings.inline_environment,
         settings.inline_user,
-        withheld=settings.chain_signer_key_env,
+        own=own,
         python="python" not in without,
     )
     allowed = policy_of(settings)
@@ -51,6 +53,7 @@ def work_settings(settings: Settings) -> WorkSettings:
             result_bytes=settings.sql_result_bytes,
             files=allowed,
             login_of_machine=login_of_machine(settings),
+            own=own,
         ),
         nats=NatsOptions(
             bytes_max=settings.http_body_bytes, addresses=read_policy(settings.http_addresses)
@@ -58,9 +61,19 @@ def work_settings(settings: Settings) -> WorkSettings:
         buckets=BucketOptions(addresses=read_policy(settings.http_addresses)),
         artifact=ArtifactOptions(bytes_max=settings.artifact_bytes, files=allowed),
         files=allowed,
+        own=own,
         without=without,
         threads=settings.threads_max,
     )
+
+
+def own_variables(settings: Settings) -> OwnVariables:
+    """What the process reads itself and hands to nobody: the key of the wallet, and the password of
+    a store whose address has none."""
+    named = {settings.chain_signer_key_env} - {""}
+    if on_postgres(settings.store):
+        named.add("PGPASSWORD")
+    return OwnVariables(frozenset(named))
 
 
 def login_of_machine(settings: Settings) -> bool:

@@ -274,3 +274,14 @@ def test_nor_does_one_that_may_become_who_can(place: Place, settings: Settings) 
     finally:
         place.server.sql(f"drop owned by {role}", f"drop role {role}", database=place.name)
     assert "a store of Anabranch" in told
+
+
+def test_the_password_of_the_store_is_in_no_keychain(
+    place: Place, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", WORD)
+    by_task = playbook({"kind": "secrets", "name": "PGPASSWORD"})
+    assert said(settings, by_task) == ["completed"]  # of tasks, where the store has no use for it
+    settings = replace(settings, store=place.tcp(place.house, "?schema=kept"))
+    for told in said(settings, by_task):
+        assert "PGPASSWORD belongs to Anabranch itself" in told

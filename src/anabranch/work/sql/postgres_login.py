@@ -114,3 +114,15 @@ async def refuse_store(connection: Any) -> None:
             f"this user may look into the schema {found[0]}, which is a store of Anabranch: "
             "connect as another user, without rights in it"
         )
+
+
+def without_login(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program with a libpq of its own, such as DuckDB with an extension."""
+    kept = {name: text for name, text in environment.items() if not name.startswith("PG")}
+    return {
+        **kept,
+        "PGPASSFILE": _NOWHERE,
+        "PGSSLCERTMODE": "disable",
+        "PGGSSENCMODE": "disable",
+        "PGREQUIREAUTH": ",".join((*_WITH_A_PASSWORD, "none")),
+    }
