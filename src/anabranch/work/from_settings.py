@@ -20,7 +20,7 @@ from anabranch.work.kind_options import (
     SqlOptions,
     WorkSettings,
 )
-from anabranch.work.kinds.commands.isolation import OwnVariables, isolation_of
+from anabranch.work.kinds.commands.isolation import KeptNames, isolation_of
 from anabranch.work.kinds.switched_off import SWITCHABLE_KINDS, switched_off
 from anabranch.work.logs.limits import LogLimits
 from anabranch.work.network.addresses import read_policy
@@ -67,13 +67,13 @@ def work_settings(settings: Settings) -> WorkSettings:
     )
 
 
-def own_variables(settings: Settings) -> OwnVariables:
+def own_variables(settings: Settings) -> KeptNames:
     """What the process reads itself and hands to nobody: the key of the wallet, and the password of
     a store whose address has none."""
     named = {settings.chain_signer_key_env} - {""}
     if on_postgres(settings.store):
         named.add("PGPASSWORD")
-    return OwnVariables(frozenset(named))
+    return KeptNames(frozenset(named))
 
 
 def login_of_machine(settings: Settings) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.work.kind_options import SqlOptions
-from anabranch.work.kinds.commands.isolation import OwnVariables
+from anabranch.work.kinds.commands.isolation import KeptNames
 from anabranch.work.sql.duckdb import DuckDb
 
 from ..support import alive, fault_of, run, task
@@ -56,7 +56,7 @@ def test_on_a_server_it_has_no_login_of_the_machine(monkeypatch: pytest.MonkeyPa
     """With the extension `postgres` a statement would use it."""
     for name in ("PGPASSWORD", "PGUSER", "PGSERVICEFILE", "CHAIN_KEY", "ANABRANCH_TOKEN"):
         monkeypatch.setenv(name, "word-of-the-house")
-    options = SqlOptions(login_of_machine=False, own=OwnVariables(frozenset({"CHAIN_KEY"})))
+    options = SqlOptions(login_of_machine=False, own=KeptNames(frozenset({"CHAIN_KEY"})))
 
     async def scenario() -> bytes:
         performer = DuckDb(options)

@@ -21,7 +21,7 @@ from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem, did_you_mean
 from anabranch.operations.definitions.requirements import Requirement, requirements_of
 from anabranch.work.file_policy import DEFINITIONS, EVERYWHERE, SETTING, FilePolicy
-from anabranch.work.kinds.commands.isolation import SETTINGS, OwnVariables
+from anabranch.work.kinds.commands.isolation import SETTINGS, KeptNames
 from anabranch.work.kinds.switched_off import why_off
 from anabranch.work.secrets.keyring import Secrets
 
@@ -46,7 +46,7 @@ class Available(msgspec.Struct, frozen=True):
     book: str = ""  # where the participants are listed
     node: str = ""  # the chain's node, without credentials
     files: FilePolicy = EVERYWHERE  # that definitions may name
-    own: OwnVariables = SETTINGS  # variables that they may not
+    own: KeptNames = SETTINGS  # variables that they may not
 
 
 class Preflight:

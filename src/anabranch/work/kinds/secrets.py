@@ -20,7 +20,7 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.commands.isolation import SETTINGS, OwnVariables, ReadableVariables
+from anabranch.work.kinds.commands.isolation import SETTINGS, KeptNames, ReadableVariables
 from anabranch.work.port import Task
 from anabranch.work.secrets.credential_entries import ELSEWHERE
 from anabranch.work.secrets.keychain_kinds import read_secret_file
@@ -35,7 +35,7 @@ class SecretsPerformer:
         environment: Mapping[str, str] | None = None,
         *,
         allowed: FilePolicy = EVERYWHERE,
-        own: OwnVariables = SETTINGS,
+        own: KeptNames = SETTINGS,
     ) -> None:
         self._redactor = redactor
         self._allowed = allowed

@@ -29,7 +29,7 @@ from anabranch import files
 from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.work.from_settings import own_variables
-from anabranch.work.kinds.commands.isolation import SETTINGS, OwnVariables
+from anabranch.work.kinds.commands.isolation import SETTINGS, KeptNames
 from anabranch.work.secrets.oauth2 import KeychainError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -89,7 +89,7 @@ _CARD = {"name", "type", "data", "description", "tags", "meta", "kind", "apiVers
 
 
 class EnvironmentSource:
-    def __init__(self, prefix: str, own: OwnVariables = SETTINGS) -> None:
+    def __init__(self, prefix: str, own: KeptNames = SETTINGS) -> None:
         self._prefix = prefix
         self._own = own
         self.label = f"the environment ({prefix}NAME)"
@@ -140,7 +140,7 @@ class FolderSource:
 class CommandSource:
     """Asks a command: what it prints is the credential, and nothing means that there is none."""
 
-    def __init__(self, command: str, seconds: float, own: OwnVariables = SETTINGS) -> None:
+    def __init__(self, command: str, seconds: float, own: KeptNames = SETTINGS) -> None:
         self._own = own
         try:
             self._argv = shlex.split(command)

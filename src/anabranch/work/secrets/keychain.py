@@ -28,7 +28,7 @@ from anabranch.kernel.values import INTERNAL
 from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kind_options import HttpOptions
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.commands.isolation import SETTINGS, OwnVariables, ReadableVariables
+from anabranch.work.kinds.commands.isolation import SETTINGS, KeptNames, ReadableVariables
 from anabranch.work.kinds.lazy import LazyPerformer
 from anabranch.work.port import Performer
 from anabranch.work.secrets.credential_entries import COMMON, ELSEWHERE, credential_of, mapped
@@ -85,7 +85,7 @@ class Keychain:
         environment: Mapping[str, str] | None = None,
         sources: Sequence[CredentialSource] = (),  # of credentials by name
         allowed: FilePolicy = EVERYWHERE,  # which files entries may name
-        own: OwnVariables = SETTINGS,  # variables that they may not
+        own: KeptNames = SETTINGS,  # variables that they may not
     ) -> None:
         self.own = own
         self._allowed = allowed
@@ -252,7 +252,7 @@ def absent_entries(
     render: Render,
     look: FileLook = lambda _file: None,
     *,
-    own: OwnVariables = SETTINGS,
+    own: KeptNames = SETTINGS,
     environment: Mapping[str, str] | None = None,
 ) -> list[tuple[str, str]]:
     """(name, why) of the entries that cannot be had. Nobody else is asked: tokens and credentials

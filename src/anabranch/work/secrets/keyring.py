@@ -12,7 +12,7 @@ from anabranch import files
 from anabranch.errors import AnabranchError
 from anabranch.net.net import Net
 from anabranch.work.file_policy import EVERYWHERE, FilePolicy
-from anabranch.work.kinds.commands.isolation import SETTINGS, OwnVariables
+from anabranch.work.kinds.commands.isolation import SETTINGS, KeptNames
 from anabranch.work.secrets.keychain import FileLook, Keychain, absent_entries
 from anabranch.work.secrets.keychain_kinds import FileEntry, is_in_file
 from anabranch.work.secrets.redaction import revealed
@@ -38,7 +38,7 @@ class Secrets:
     In between counts what was seen then.
     """
 
-    def __init__(self, allowed: FilePolicy = EVERYWHERE, own: OwnVariables = SETTINGS) -> None:
+    def __init__(self, allowed: FilePolicy = EVERYWHERE, own: KeptNames = SETTINGS) -> None:
         self._allowed = allowed
         self._own = own
         #: By file entry: why it cannot be had, "" where it can.
@@ -100,7 +100,7 @@ def _key(file: FileEntry) -> str:
 
 
 def _renderer(
-    workload: Mapping[str, Any], own: OwnVariables
+    workload: Mapping[str, Any], own: KeptNames
 ) -> Callable[[Any, Mapping[str, Any]], Any]:
     def render(entry: Any, so_far: Mapping[str, Any]) -> Any:
         names = {"env": own.without(), "keychain": so_far, "workload": workload}

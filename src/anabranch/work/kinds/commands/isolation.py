@@ -35,8 +35,8 @@ OURS = "ANABRANCH_"
 _MISSED = re.compile(r"KeyError: '(\w+)'|\b(\w+): (?:parameter not set|unbound variable)")
 
 
-class OwnVariables(msgspec.Struct, frozen=True):
-    """The variables of a process that are its own: settings, and what settings name. No definition
+class KeptNames(msgspec.Struct, frozen=True):
+    """The variables that a process keeps to itself: settings, and what settings name. No definition
     reads them, and nothing that definitions start inherits them."""
 
     named: frozenset[str] = frozenset()
@@ -51,13 +51,13 @@ class OwnVariables(msgspec.Struct, frozen=True):
 
 
 #: Of who names no others.
-SETTINGS = OwnVariables()
+SETTINGS = KeptNames()
 
 
 class ReadableVariables(Mapping[str, str]):
     """The environment as definitions may read it, as it is when they do."""
 
-    def __init__(self, own: OwnVariables, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, own: KeptNames, environment: Mapping[str, str] | None = None) -> None:
         self._own = own
         self._environment = os.environ if environment is None else environment
 
@@ -77,7 +77,7 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True):
     """How far inline work is kept apart from the engine."""
 
     environment: tuple[str, ...] = ()  # more names to inherit; `*` stands for any letters
-    own: OwnVariables = SETTINGS  # never inherited, whatever the patterns say
+    own: KeptNames = SETTINGS  # never inherited, whatever the patterns say
     user: OsUser | None = None  # None is the user of the engine
 
     def variables(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -108,9 +108,7 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True):
         return name in INHERITED or any(fnmatchcase(name, pattern) for pattern in _PATTERNS)
 
 
-def isolation_of(
-    environment: str, user: str, *, own: OwnVariables, python: bool = True
-) -> Isolation:
+def isolation_of(environment: str, user: str, *, own: KeptNames, python: bool = True) -> Isolation:
     """From the settings `inline_environment` and `inline_user`."""
     return Isolation(
         environment=tuple(environment.replace(",", " ").split()),
