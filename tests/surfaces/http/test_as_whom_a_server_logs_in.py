@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import sqlite3
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -15,8 +16,11 @@ from typing import Any
 
 import pytest
 
+from anabranch.pools import task_environment
 from anabranch.settings import Settings
+from anabranch.surfaces.cli.commands.serve.worker import worker
 from anabranch.surfaces.http.serve import Server
+from anabranch.work.from_settings import work_settings
 from hangs import HANG_SECONDS
 from postgres_server import PostgresServer, shared_postgres
 
@@ -285,3 +289,25 @@ def test_the_password_of_the_store_is_in_no_keychain(
     settings = replace(settings, store=place.tcp(place.house, "?schema=kept"))
     for told in said(settings, by_task):
         assert "PGPASSWORD belongs to Anabranch itself" in told
+
+
+@pytest.mark.parametrize(("given", "of_machine"), [("", False), ("machine", True)])
+def test_a_worker_logs_in_as_a_server_does(
+    given: str, of_machine: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bool] = []
+
+    class Enough(Exception):
+        pass
+
+    def environment(_services: object, chosen: Settings, *_more: object) -> None:
+        found.append(work_settings(chosen).sql.login_of_machine)
+        raise Enough
+
+    monkeypatch.setattr(task_environment, "TaskEnvironment", environment)
+    options = Namespace(pool="gpu", tools=(), concurrency=1, lease=30.0, once=True, grace=None)
+    options.name, options.discover, options.json = "w1", False, False
+    chosen = replace(settings, server="http://127.0.0.1:1", postgres_identity=given)
+    with pytest.raises(Enough):
+        run(worker(options, chosen))
+    assert found == [of_machine]
