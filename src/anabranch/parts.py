@@ -40,7 +40,7 @@ from anabranch.store.ports import Store
 from anabranch.work import tracing
 from anabranch.work.composed import PipelinePerformers
 from anabranch.work.file_policy import policy_of
-from anabranch.work.from_settings import http_options, work_settings
+from anabranch.work.from_settings import http_options, own_variables, work_settings
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.child import Child
 from anabranch.work.kinds.lazy import LazyPerformer
@@ -173,7 +173,13 @@ class Parts:
         self.credential_sources: Sequence[CredentialSource] = sources
         allowed = self._allowed = policy_of(settings)
         options = http_options(settings)
-        return Keychain(self.redactor, options=options, sources=sources, allowed=allowed)
+        return Keychain(
+            self.redactor,
+            options=options,
+            sources=sources,
+            allowed=allowed,
+            own=own_variables(settings),
+        )
 
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""

@@ -77,6 +77,7 @@ class Settings:
     http_body_bytes: int = 16 * 1024 * 1024  # of the answer to one HTTP call
     http_addresses: str = ""  # where calls of definitions may go; empty: any; see work/network
     files_allowed: str = ""  # folders whose files definitions may name; empty: any; see file_policy
+    postgres_identity: str = ""  # as whom tasks log in: "task", "machine"; empty: machine
     rule_addresses: str = "public"  # where API calls and nodes that rules name may go
     sql_rows_max: int = 100_000  # of one statement; loop over the query for more
     sql_result_bytes: int = 32 * 1024 * 1024  # of one statement

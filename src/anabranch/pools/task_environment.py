@@ -29,7 +29,7 @@ from anabranch.settings import Settings
 from anabranch.version import __version__
 from anabranch.work.faults import not_prepared, unexpected
 from anabranch.work.file_policy import policy_of
-from anabranch.work.from_settings import http_options, log_limits, work_settings
+from anabranch.work.from_settings import http_options, log_limits, own_variables, work_settings
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.child import Child
 from anabranch.work.loops.collection_reader import CollectionReader
@@ -87,6 +87,7 @@ class TaskEnvironment:
             options=http_options(settings),
             sources=[*outside_sources(settings), services.credentials],
             allowed=policy_of(settings),
+            own=own_variables(settings),
         )
         self._payloads = services.payloads
         self.logs = JobLogs(log_limits(settings), self._redactor)

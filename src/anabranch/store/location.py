@@ -11,6 +11,7 @@ from anabranch.errors import StoreError
 
 MEMORY = ":memory:"
 SCHEMES = ("postgresql", "postgres")
+SCHEMA_MARK = "anabranch store, version "  # how the comment of a schema with a store begins
 _SECRET = ("password", "passfile", "sslpassword")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 

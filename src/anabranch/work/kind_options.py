@@ -10,7 +10,7 @@ import os
 import msgspec
 
 from anabranch.work.file_policy import EVERYWHERE, FilePolicy
-from anabranch.work.kinds.commands.isolation import Isolation
+from anabranch.work.kinds.commands.isolation import SETTINGS, Isolation, KeptNames
 from anabranch.work.network.addresses import ANY, AddressPolicy
 
 
@@ -60,6 +60,8 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True):
     file_keep_seconds: float = 1.0  # then a DuckDB file that nobody uses is closed
     busy_seconds: float = 5.0  # how long to wait for a SQLite file that somebody else writes to
     files: FilePolicy = EVERYWHERE  # that may be opened
+    login_of_machine: bool = True  # whether PostgreSQL tasks may use what libpq finds here
+    own: KeptNames = SETTINGS  # which the process of DuckDB does not inherit
 
 
 class NatsOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,5 +92,6 @@ class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
     buckets: BucketOptions = BucketOptions()
     artifact: ArtifactOptions = ArtifactOptions()
     files: FilePolicy = EVERYWHERE  # that tasks may name
+    own: KeptNames = SETTINGS  # variables that they may not read
     threads: int | None = None  # for blocking tools
     without: frozenset[str] = frozenset()  # kinds that are switched off

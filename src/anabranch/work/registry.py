@@ -45,7 +45,7 @@ def standard_performers(
     performers: dict[str, Performer] = {
         "noop": Noop(),
         "wait": WaitPerformer(),
-        "secrets": SecretsPerformer(redactor or Redactor(), allowed=chosen.files),
+        "secrets": SecretsPerformer(redactor or Redactor(), allowed=chosen.files, own=chosen.own),
         **_Kinds(chosen, payloads, loops).performers,
     }
     performers |= {kind: SwitchedOff(kind) for kind in chosen.without}

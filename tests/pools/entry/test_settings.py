@@ -7,6 +7,7 @@ from typing import Any
 
 from anabranch.pools.entry.settings import OF_THE_ENGINE, settings_of_work, settings_to_send
 from anabranch.settings import Settings
+from anabranch.work.from_settings import for_others
 
 
 def test_nothing_travels_where_the_defaults_hold() -> None:
@@ -45,3 +46,11 @@ def test_the_engine_says_which_files_work_may_name_unless_the_machine_does() -> 
     sent = settings_to_send(replace(Settings(), files_allowed="/srv/data"))
     assert settings_of_work(sent, {}).files_allowed == "/srv/data"
     assert settings_of_work(sent, {"ANABRANCH_FILES_ALLOWED": "/mnt"}).files_allowed == "/mnt"
+
+
+def test_the_engine_says_as_whom_work_logs_in_unless_the_machine_does() -> None:
+    sent = settings_to_send(for_others(Settings()))
+    assert settings_of_work(sent, {}).postgres_identity == "task"
+    here = {"ANABRANCH_POSTGRES_IDENTITY": "machine"}
+    assert settings_of_work(sent, here).postgres_identity == "machine"
+    assert settings_of_work({}, {}).postgres_identity == ""

@@ -111,28 +111,58 @@ def test_a_step_that_misses_a_variable_is_told_how_to_get_it(tool: dict[str, Any
     assert "hunter2" not in told
 
 
+OURS = pytest.mark.parametrize("name", ["ANABRANCH_TOKEN", "anabranch_other", "CHAIN_KEY"])
+OF_THE_WALLET = Settings(store=":memory:", chain_signer_key_env="CHAIN_KEY")
+
+
 @pytest.mark.parametrize(
-    "entry",
+    ("entry", "field"),
     [
-        {"name": "db", "kind": "env", "variable": "ANABRANCH_TOKEN"},
-        {"name": "db", "kind": "bearer", "token": "{{ env.ANABRANCH_TOKEN }}"},
+        ({"kind": "env", "variable": "NAME"}, ""),
+        ({"kind": "env", "map": {"one": "NAME"}}, ".one"),
+        ({"kind": "secret_manager", "provider": "env", "map": {"one": "NAME"}}, ".one"),
+        ({"kind": "bearer", "token": "{{ env.NAME }}"}, ".token"),
+        ({"kind": "bearer", "token": "{{ env | string }}"}, ".token"),
     ],
-    ids=["by name", "by template"],
+    ids=["by name", "by names", "by a provider", "by template", "all of them"],
 )
-def test_no_keychain_entry_reads_what_is_ours(entry: dict[str, Any], tmp_path: Path) -> None:
+@OURS
+def test_no_keychain_entry_reads_what_is_ours(
+    name: str,
+    entry: dict[str, Any],
+    field: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CHAIN_KEY", "key-of-the-wallet")
     seen = tmp_path / "seen"
-    env = {"WORD": "{{ keychain.db }}"}
-    book = playbook({"kind": "shell", "command": f"echo $WORD > {seen}", "env": env})
-    book["keychain"] = [entry]
-    anabranch.run(book, settings=Settings(store=":memory:"))
-    assert not seen.exists() or "anb_secret" not in seen.read_text()
+    env = {"WORD": f"{{{{ keychain.db{field} }}}}"}
+    book = playbook({"kind": "shell", "command": f'echo "$WORD" > {seen}', "env": env})
+    entry = json.loads(json.dumps(entry).replace("NAME", name))
+    book["keychain"] = [{"name": "db", **entry}]
+    anabranch.run(book, settings=OF_THE_WALLET)
+    assert not seen.exists() or os.environ[name] not in seen.read_text()
 
 
-def test_a_secrets_task_reads_nothing_of_ours() -> None:
-    tool = {"kind": "secrets", "name": "ANABRANCH_TOKEN"}
-    done = anabranch.run(playbook(tool), settings=Settings(store=":memory:"))
+@OURS
+def test_a_secrets_task_reads_nothing_of_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAIN_KEY", "key-of-the-wallet")
+    tool = {"kind": "secrets", "name": name}
+    done = anabranch.run(playbook(tool), settings=OF_THE_WALLET)
     assert done.status == "failed"
     assert "belongs to Anabranch itself" in json.dumps(done.problem)
+
+
+def test_no_credential_of_the_environment_is_what_is_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CRED_WALLET", "key-of-the-wallet")
+    settings = Settings(
+        store=":memory:", credential_env_prefix="CRED_", chain_signer_key_env="CRED_WALLET"
+    )
+    tool = {"kind": "secrets", "provider": "store", "name": "wallet"}
+    done = anabranch.run(playbook(tool), settings=settings)
+    assert "there is no credential 'wallet'" in json.dumps(done.problem)
 
 
 def test_a_keychain_entry_still_reads_the_whole_environment() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.work.kind_options import SqlOptions
+from anabranch.work.kinds.commands.isolation import KeptNames
 from anabranch.work.sql.duckdb import DuckDb
 
 from ..support import alive, fault_of, run, task
@@ -48,6 +50,25 @@ def test_the_engine_does_not_load_duckdb_and_its_process_ends_with_the_performer
     pid = run(scenario())
     assert ("duckdb" in sys.modules) == loaded
     assert not alive(pid)
+
+
+def test_on_a_server_it_has_no_login_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the extension `postgres` a statement would use it."""
+    for name in ("PGPASSWORD", "PGUSER", "PGSERVICEFILE", "CHAIN_KEY", "ANABRANCH_TOKEN"):
+        monkeypatch.setenv(name, "word-of-the-house")
+    options = SqlOptions(login_of_machine=False, own=KeptNames(frozenset({"CHAIN_KEY"})))
+
+    async def scenario() -> bytes:
+        performer = DuckDb(options)
+        try:
+            await performer.perform(task("duckdb", query="select 7 as n"))
+            return Path(f"/proc/{process()}/environ").read_bytes()
+        finally:
+            await performer.close()
+
+    found = run(scenario())
+    assert b"word-of-the-house" not in found
+    assert b"PGPASSFILE=/dev/null/none" in found
 
 
 def test_work_whose_process_is_lost_can_be_tried_again_and_gets_another_one(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from anabranch.store.location import has_file
 from anabranch.store.ports import Store
 from anabranch.store.private_file import exposure
 from anabranch.work.file_policy import folders_of_server, read_roots
+from anabranch.work.from_settings import for_others, login_of_machine
 from anabranch.work.kinds.switched_off import SWITCHABLE_KINDS, switched_off
 from anabranch.work.network.addresses import read_policy
 from anabranch.work.network.loopback import is_loopback_url
@@ -51,7 +52,7 @@ _SECRET_FILES = {
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    topic: str  # address, token, inline, files, calls, rpc, key, store, pool
+    topic: str  # address, token, inline, files, databases, calls, rpc, key, store, pool
     level: Level
     what: str
     why: str = ""  # of a risk: what it means
@@ -96,6 +97,7 @@ def as_served(settings: Settings, *, loopback: bool) -> Settings:
     """The settings of a server: what was left open is narrower there. Callers name files in what
     they start, and are not always those who may read what the server can; where other machines
     reach it, its tokens are held by people who have no account on this one."""
+    settings = for_others(settings)
     if not settings.files_allowed:
         settings = replace(settings, files_allowed=folders_of_server(settings))
     if loopback or settings.http_addresses:
@@ -233,6 +235,18 @@ def check_files(facts: _Facts) -> Iterator[Finding]:
         yield _ok("files", f"definitions name files below {folders} only")
 
 
+def check_databases(facts: _Facts) -> Iterator[Finding]:
+    """As whom tasks log in to PostgreSQL."""
+    off = switched_off(facts.settings.no_inline, SWITCHABLE_KINDS)
+    if "postgres" not in off and login_of_machine(facts.settings):
+        yield _risk(
+            "databases",
+            "tasks log in to PostgreSQL as the server: with its PG variables, ~/.pgpass and socket",
+            "a definition opens every database that the server may, the store included",
+            "postgres_identity = task",
+        )
+
+
 def check_calls(facts: _Facts) -> Iterator[Finding]:
     settings = facts.settings
     for name in ("http_addresses", "rule_addresses"):
@@ -331,6 +345,7 @@ CHECKS: Sequence[Callable[[_Facts], Iterator[Finding]]] = (
     check_rpc,
     check_inline,
     check_files,
+    check_databases,
     check_calls,
     check_store,
     check_keys,

@@ -8,6 +8,7 @@ from anabranch.operations.definitions.preflight import Available
 from anabranch.runtime.jobs.pool_queues import PoolQueues
 from anabranch.settings import Settings
 from anabranch.work.file_policy import policy_of
+from anabranch.work.from_settings import own_variables
 from anabranch.work.kinds.buckets.places import EXTRA, installed
 from anabranch.work.kinds.switched_off import STANDARD_KINDS, SWITCHABLE_KINDS, switched_off
 
@@ -45,6 +46,7 @@ def available_in(
         book=book or settings.participants,
         node=_shown_node(settings.chain_url),
         files=policy_of(settings),
+        own=own_variables(settings),
     )
 
 

@@ -21,6 +21,7 @@ from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem, did_you_mean
 from anabranch.operations.definitions.requirements import Requirement, requirements_of
 from anabranch.work.file_policy import DEFINITIONS, EVERYWHERE, SETTING, FilePolicy
+from anabranch.work.kinds.commands.isolation import SETTINGS, KeptNames
 from anabranch.work.kinds.switched_off import why_off
 from anabranch.work.secrets.keyring import Secrets
 
@@ -45,6 +46,7 @@ class Available(msgspec.Struct, frozen=True):
     book: str = ""  # where the participants are listed
     node: str = ""  # the chain's node, without credentials
     files: FilePolicy = EVERYWHERE  # that definitions may name
+    own: KeptNames = SETTINGS  # variables that they may not
 
 
 class Preflight:
@@ -52,7 +54,7 @@ class Preflight:
 
     def __init__(self, available: Available | None = None) -> None:
         self.available = available or Available()
-        self.secrets = Secrets(self.available.files)
+        self.secrets = Secrets(self.available.files, self.available.own)
         self._known: OrderedDict[str, tuple[Requirement, ...]] = OrderedDict()
 
     # -- definitions -------------------------------------------------------------------------

@@ -60,7 +60,7 @@ from anabranch.pools.driver.wire import (
     word_of,
 )
 from anabranch.pools.fitness import engine_versions
-from anabranch.work.kinds.commands.isolation import is_ours
+from anabranch.work.kinds.commands.isolation import SETTINGS
 
 log = logging.getLogger("anabranch.pools")
 
@@ -425,5 +425,4 @@ def _environment(more: Mapping[str, str]) -> dict[str, str]:
     """The driver finds this package where the engine has it, and none of our secrets."""
     home = str(Path(anabranch.__file__).parent.parent)
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
-    inherited = {name: value for name, value in os.environ.items() if not is_ours(name)}
-    return {**inherited, **more, "PYTHONPATH": path}
+    return {**SETTINGS.without(), **more, "PYTHONPATH": path}

@@ -2,8 +2,8 @@
 
 What a result may be is for the engine to say: it has to take it. What a machine is willing to do
 (processes, the user of inline code, credentials) is for the machine, in its own environment. Kinds
-of work can be switched off by both; where calls may go and which files may be named, the machine
-says, or else the engine.
+of work can be switched off by both; where calls may go, which files may be named and as whom tasks
+log in, the machine says, or else the engine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OF_THE_ENGINE = (
     "collection_line_bytes",
     "collection_shard_bytes",
 )
-OF_BOTH = ("http_addresses", "files_allowed", "no_inline")
+OF_BOTH = ("http_addresses", "files_allowed", "postgres_identity", "no_inline")
 
 _DEFAULTS = {each.name: each.default for each in fields(Settings)}
 
@@ -46,6 +46,6 @@ def settings_of_work(
     here = config.from_environment(environment)
     told = {name: sent.get(name, _DEFAULTS[name]) for name in OF_THE_ENGINE}
     off = f"{here.no_inline} {sent.get('no_inline', '')}".strip()
-    first = ("http_addresses", "files_allowed")
+    first = OF_BOTH[:-1]
     reach = {name: getattr(here, name) or sent.get(name, "") for name in first}
     return replace(here, **told, **reach, no_inline=off)

@@ -15,6 +15,7 @@ from psycopg import sql
 
 from anabranch.errors import StoreError, UnusableStore
 from anabranch.store.access_ports import AuditEntry
+from anabranch.store.location import SCHEMA_MARK
 from anabranch.store.outages import MISSING
 from anabranch.store.postgres.address import Address
 from anabranch.store.postgres.connections import Plain, in_driver_form
@@ -26,7 +27,6 @@ from anabranch.store.statements import Progress, load_migrations, load_statement
 PARTITIONS = 128
 PARTITIONS_MAX = 4096
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")  # on every table
-_MARK = "anabranch store, version "  # of the schema, in its comment
 MIGRATIONS = load_migrations("postgres")
 _ADD_AUDIT = in_driver_form(load_statements("postgres"))["add_audit"]
 LABELS = 6  # the version that has a table of the labels of runs
@@ -110,7 +110,7 @@ def _migrate(db: Plain, address: Address, partitions: int, audit: AuditEntry | N
             _fill_labels(db, Progress(address.shown, version, len(MIGRATIONS)))
         if version <= 0:
             _fill(db, partitions)
-        mark = sql.Literal(f"{_MARK}{len(MIGRATIONS)}")
+        mark = sql.Literal(f"{SCHEMA_MARK}{len(MIGRATIONS)}")
         name = sql.Identifier(address.schema)
         db.execute(sql.SQL("COMMENT ON SCHEMA {} IS {}").format(name, mark))
         if audit is not None:
@@ -181,8 +181,8 @@ def _version(db: Plain, address: Address) -> int:
     comment, used, usable = row
     if not usable:
         raise _no_right(address, f"USAGE on schema {address.schema}")
-    number = str(comment).removeprefix(_MARK)
-    if str(comment).startswith(_MARK) and number.isdecimal():
+    number = str(comment).removeprefix(SCHEMA_MARK)
+    if str(comment).startswith(SCHEMA_MARK) and number.isdecimal():
         return _known(int(number), address)
     if used:
         raise UnusableStore(

@@ -9,7 +9,6 @@ pipeline's answer repeats it, there are stars.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.commands.isolation import not_ours
+from anabranch.work.kinds.commands.isolation import SETTINGS, KeptNames, ReadableVariables
 from anabranch.work.port import Task
 from anabranch.work.secrets.credential_entries import ELSEWHERE
 from anabranch.work.secrets.keychain_kinds import read_secret_file
@@ -36,10 +35,11 @@ class SecretsPerformer:
         environment: Mapping[str, str] | None = None,
         *,
         allowed: FilePolicy = EVERYWHERE,
+        own: KeptNames = SETTINGS,
     ) -> None:
         self._redactor = redactor
         self._allowed = allowed
-        self._environment = os.environ if environment is None else environment
+        self._environment = ReadableVariables(own, environment)
 
     async def perform(self, task: Task) -> Answer:
         try:
@@ -65,7 +65,7 @@ class SecretsPerformer:
         if provider == "file":
             return await files.in_thread(partial(_from_file, given, self._allowed), "the secret")
         if provider in (None, "env"):
-            found = self._environment.get(not_ours(_name(given)))
+            found = self._environment.get(_name(given))
             if found is not None or provider == "env":
                 return found
             return await _credential(given, "the environment has no such variable, and ")

@@ -28,7 +28,8 @@ import msgspec
 from anabranch import files
 from anabranch.errors import InputError
 from anabranch.settings import Settings
-from anabranch.work.kinds.commands.isolation import is_ours
+from anabranch.work.from_settings import own_variables
+from anabranch.work.kinds.commands.isolation import SETTINGS, KeptNames
 from anabranch.work.secrets.oauth2 import KeychainError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -88,19 +89,21 @@ _CARD = {"name", "type", "data", "description", "tags", "meta", "kind", "apiVers
 
 
 class EnvironmentSource:
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, own: KeptNames = SETTINGS) -> None:
         self._prefix = prefix
+        self._own = own
         self.label = f"the environment ({prefix}NAME)"
 
     def _variable(self, name: str) -> str:
         return self._prefix + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
     def knows(self, name: str) -> bool:
-        return self._variable(name) in os.environ
+        variable = self._variable(name)
+        return variable in os.environ and not self._own.has(variable)
 
     async def find(self, name: str) -> Credential | None:
         variable = self._variable(name)
-        text = os.environ.get(variable)
+        text = None if self._own.has(variable) else os.environ.get(variable)
         return None if text is None else read_credential(text, f"the variable {variable}")
 
 
@@ -137,7 +140,8 @@ class FolderSource:
 class CommandSource:
     """Asks a command: what it prints is the credential, and nothing means that there is none."""
 
-    def __init__(self, command: str, seconds: float) -> None:
+    def __init__(self, command: str, seconds: float, own: KeptNames = SETTINGS) -> None:
+        self._own = own
         try:
             self._argv = shlex.split(command)
         except ValueError as error:
@@ -173,7 +177,6 @@ class CommandSource:
             }
 
     async def _printed(self, name: str) -> str:
-        environment = {key: value for key, value in os.environ.items() if not is_ours(key)}
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._argv,
@@ -181,7 +184,7 @@ class CommandSource:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,  # it may say more than it should
-                env=environment,
+                env=self._own.without(),
                 start_new_session=True,
                 limit=BYTES_MAX,
             )
@@ -219,13 +222,14 @@ async def _up_to(stream: asyncio.StreamReader, most: int) -> bytes:
 def outside_sources(settings: Settings) -> list[CredentialSource]:
     """The stores outside of ours that the settings name, in the order they are asked."""
     found: list[CredentialSource] = []
+    own = own_variables(settings)
     if settings.credential_env_prefix:
-        found.append(EnvironmentSource(settings.credential_env_prefix))
+        found.append(EnvironmentSource(settings.credential_env_prefix, own))
     if settings.credential_folder:
         found.append(FolderSource(settings.credential_folder))
     if settings.credential_command:
         found.append(
-            CommandSource(settings.credential_command, settings.credential_command_seconds)
+            CommandSource(settings.credential_command, settings.credential_command_seconds, own)
         )
     return found
 

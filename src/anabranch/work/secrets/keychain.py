@@ -15,7 +15,6 @@ An entry may use those before it (`{{ keychain.pw }}`). Texts are secrets, excep
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -29,6 +28,7 @@ from anabranch.kernel.values import INTERNAL
 from anabranch.work.file_policy import EVERYWHERE, FilePolicy
 from anabranch.work.kind_options import HttpOptions
 from anabranch.work.kinds import inputs
+from anabranch.work.kinds.commands.isolation import SETTINGS, KeptNames, ReadableVariables
 from anabranch.work.kinds.lazy import LazyPerformer
 from anabranch.work.port import Performer
 from anabranch.work.secrets.credential_entries import COMMON, ELSEWHERE, credential_of, mapped
@@ -85,14 +85,16 @@ class Keychain:
         environment: Mapping[str, str] | None = None,
         sources: Sequence[CredentialSource] = (),  # of credentials by name
         allowed: FilePolicy = EVERYWHERE,  # which files entries may name
+        own: KeptNames = SETTINGS,  # variables that they may not
     ) -> None:
+        self.own = own
         self._allowed = allowed
         self._sources_by_name = sources
         self._redactor = redactor
         self._own_http = LazyPerformer(partial(_client, options))
         self._http: Performer = http or self._own_http
         self._clock = clock or SystemClock()
-        self._environment = os.environ if environment is None else environment
+        self._environment = ReadableVariables(own, environment)
         self._sources: dict[str, TokenSource] = {}
         self._warned: set[str] = set()
 
@@ -250,6 +252,7 @@ def absent_entries(
     render: Render,
     look: FileLook = lambda _file: None,
     *,
+    own: KeptNames = SETTINGS,
     environment: Mapping[str, str] | None = None,
 ) -> list[tuple[str, str]]:
     """(name, why) of the entries that cannot be had. Nobody else is asked: tokens and credentials
@@ -257,7 +260,7 @@ def absent_entries(
 
     The reasons are shown to whoever reads the run, so what was found on the way is starred in them,
     and it is given to no job that happens to ask."""
-    known = os.environ if environment is None else environment
+    known = ReadableVariables(own, environment)
     scope = Redactor.of_job()
     with giving(scope):
         found = list(_missing(entries, render, look, known))

@@ -13,7 +13,6 @@ from anabranch import files
 from anabranch.errors import InputError
 from anabranch.work.file_policy import FilePolicy
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.commands.isolation import not_ours
 from anabranch.work.secrets.credential_entries import COMMON
 
 _FILE_BYTES = 1024 * 1024
@@ -35,7 +34,7 @@ def _from_environment(
 
 
 def _variable(name: Any, environment: Mapping[str, str]) -> str:
-    value = environment.get(not_ours(inputs.text(name, "the name of a variable")))
+    value = environment.get(inputs.text(name, "the name of a variable"))
     if value is None:
         raise InputError(f"the environment has no variable {name}")
     return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,8 +12,8 @@ from anabranch import files
 from anabranch.errors import AnabranchError
 from anabranch.net.net import Net
 from anabranch.work.file_policy import EVERYWHERE, FilePolicy
-from anabranch.work.kinds.commands.isolation import is_ours
-from anabranch.work.secrets.keychain import Keychain, absent_entries
+from anabranch.work.kinds.commands.isolation import SETTINGS, KeptNames
+from anabranch.work.secrets.keychain import FileLook, Keychain, absent_entries
 from anabranch.work.secrets.keychain_kinds import FileEntry, is_in_file
 from anabranch.work.secrets.redaction import revealed
 from anabranch.work.values.payloads import hash_of
@@ -28,7 +27,7 @@ async def keyring_of(
     keychain: Keychain, net: Net, workload: Mapping[str, Any], run: str = ""
 ) -> Mapping[str, Any]:
     """The secrets that a definition declares, resolved where the work is done."""
-    return await keychain.resolve(net.keychain, _renderer(workload), run)
+    return await keychain.resolve(net.keychain, _renderer(workload, keychain.own), run)
 
 
 class Secrets:
@@ -39,8 +38,9 @@ class Secrets:
     In between counts what was seen then.
     """
 
-    def __init__(self, allowed: FilePolicy = EVERYWHERE) -> None:
+    def __init__(self, allowed: FilePolicy = EVERYWHERE, own: KeptNames = SETTINGS) -> None:
         self._allowed = allowed
+        self._own = own
         #: By file entry: why it cannot be had, "" where it can.
         self._seen: OrderedDict[str, str] = OrderedDict()
 
@@ -57,14 +57,19 @@ class Secrets:
     ) -> list[tuple[str, str]]:
         if not net.keychain:
             return []
-        render = _renderer(workload)
-        return absent_entries(net.keychain, render, lambda f: self._seen.get(_key(f), unknown))
+        return self._looked_at(net, workload, lambda file: self._seen.get(_key(file), unknown))
+
+    def _looked_at(
+        self, net: Net, workload: Mapping[str, Any], look: FileLook
+    ) -> list[tuple[str, str]]:
+        render = _renderer(workload, self._own)
+        return absent_entries(net.keychain, render, look, own=self._own)
 
     async def look(self, net: Net, workload: Mapping[str, Any]) -> None:
         """Look at the files of this keychain now."""
         found: list[FileEntry] = []
         if has_files(net):
-            absent_entries(net.keychain, _renderer(workload), found.append)
+            self._looked_at(net, workload, found.append)
         await asyncio.gather(*map(self._look, found))
 
     async def _look(self, file: FileEntry) -> None:
@@ -94,10 +99,11 @@ def _key(file: FileEntry) -> str:
     return hash_of(repr(revealed(file.entry)).encode())
 
 
-def _renderer(workload: Mapping[str, Any]) -> Callable[[Any, Mapping[str, Any]], Any]:
+def _renderer(
+    workload: Mapping[str, Any], own: KeptNames
+) -> Callable[[Any, Mapping[str, Any]], Any]:
     def render(entry: Any, so_far: Mapping[str, Any]) -> Any:
-        env = {name: value for name, value in os.environ.items() if not is_ours(name)}
-        names = {"env": env, "keychain": so_far, "workload": workload}
+        names = {"env": own.without(), "keychain": so_far, "workload": workload}
         return _rendered(entry, names)
 
     return render

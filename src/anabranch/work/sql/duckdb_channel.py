@@ -17,10 +17,10 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.work.kind_options import SqlOptions
 from anabranch.work.kinds.commands.child_process import ChildProcess, ending, undisturbed
-from anabranch.work.kinds.commands.isolation import is_ours
 from anabranch.work.kinds.python.performer import as_builtin
 from anabranch.work.kinds.threads import Threads
 from anabranch.work.sql.duckdb_session import HEAD, HEAD_BYTES, DuckDbReply
+from anabranch.work.sql.postgres_login import without_login
 
 _PROGRAM = str(Path(__file__).with_name("duckdb_process.py"))
 _BUFFER = 1 << 20
@@ -38,7 +38,7 @@ class Channel:
     """Starts the process with the first request, and again when it was lost."""
 
     def __init__(self, options: SqlOptions, threads: Threads) -> None:
-        self._options = msgspec.json.encode(options).decode()
+        self._options = options
         self._threads = threads
         self._numbers = itertools.count(1)
         self._starting = asyncio.Lock()
@@ -85,15 +85,17 @@ class _Process:
         self._hearing = asyncio.create_task(self._hear())
 
     @classmethod
-    async def start(cls, options: str) -> _Process:
+    async def start(cls, options: SqlOptions) -> _Process:
+        encoded = msgspec.json.encode(options).decode()
+        env = options.own.without()
         ours, theirs = socket.socketpair()
         try:
             with theirs, open(os.devnull, "wb") as nowhere:
                 child = ChildProcess.start(
-                    [sys.executable, "-P", "-X", "utf8", _PROGRAM, str(theirs.fileno()), options],
+                    [sys.executable, "-P", "-X", "utf8", _PROGRAM, str(theirs.fileno()), encoded],
                     output=nowhere.fileno(),
                     errors=nowhere.fileno(),
-                    env={name: value for name, value in os.environ.items() if not is_ours(name)},
+                    env=env if options.login_of_machine else without_login(env),
                     keep=(theirs.fileno(),),
                 )
         except BaseException:

@@ -2,7 +2,8 @@
 
 The place is `dsn` (or `connection`), or `host`, `port`, `user`, `password`, `dbname` (`database`),
 also from `auth`. Connections are kept and reset between tasks. Stopping a task cancels its
-statement on the server. Needs the extra `postgres`.
+statement on the server. As whom a task logs in on a server: `postgres_login.py`. Needs the extra
+`postgres`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from anabranch.work.libraries import load, load_aside
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import Redactor
 from anabranch.work.sql.pool import Pool
+from anabranch.work.sql.postgres_login import of_the_task_alone, refuse_store
 from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge, Table
 from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import POSTGRES
@@ -96,6 +98,8 @@ class Postgres:
             ):
                 await _run(psycopg, connection, work, collector)
             return succeeded(collector.result())
+        except InputError as error:
+            return misconfigured(error)
         except ResultTooLarge as error:
             at = {"command": collector.at}
             return fault("result", str(error), code="TOO_MANY_ROWS", details=at)
@@ -117,7 +121,16 @@ class Postgres:
         if pool is None:
 
             async def connect() -> Any:
-                return await psycopg.AsyncConnection.connect(address, prepare_threshold=None)
+                opening = psycopg.AsyncConnection.connect
+                connection = await opening(address, prepare_threshold=None, autocommit=True)
+                if self.options.login_of_machine:
+                    return connection
+                try:
+                    await refuse_store(connection)
+                except BaseException:
+                    await connection.close()
+                    raise
+                return connection
 
             pool = Pool(connect, self.options.connections, self.options.idle_seconds)
             self._pools[address] = pool
@@ -132,22 +145,32 @@ class Postgres:
 
 async def address_of(psycopg: Any, given: Mapping[str, Any], options: SqlOptions) -> str:
     """The address of a task; the files that libpq opens for it are those that may be named."""
-    address = conninfo(psycopg, given, options.connect_seconds)
-    if not any(name in address for name in _FILES):
-        return address
-    return await files.in_thread(partial(_with_files, psycopg, address, options.files), "the file")
+    parts = _parts(psycopg, given, options.connect_seconds)
+    if _FILES & parts.keys():
+        parts = await files.in_thread(partial(_with_files, parts, options.files), "the file")
+    if not options.login_of_machine:
+        parts = of_the_task_alone(psycopg, parts)
+    return str(psycopg.conninfo.make_conninfo("", **parts))
 
 
-def _with_files(psycopg: Any, address: str, allowed: FilePolicy) -> str:
-    parts = psycopg.conninfo.conninfo_to_dict(address)
+def _with_files(parts: dict[str, str], allowed: FilePolicy) -> dict[str, str]:
+    found = dict(parts)
     for name in _FILES & parts.keys():
         if not (name == "sslrootcert" and parts[name] == "system"):
-            parts[name] = allowed.resolve(str(parts[name]))
-    return str(psycopg.conninfo.make_conninfo("", **parts))
+            found[name] = allowed.resolve(parts[name])
+            if name == "sslkeylogfile":  # which libpq writes
+                allowed.resolve(found[name], write=True)
+    if ":" in found.get("sslkey", ""):  # of this libpq would load the library before the colon
+        raise InputError("sslkey is a file without a colon in its name")
+    return found
 
 
 def conninfo(psycopg: Any, given: Mapping[str, Any], connect_seconds: float) -> str:
     """The address as libpq writes it. Messages repeat none of it: it may hold a password."""
+    return str(psycopg.conninfo.make_conninfo("", **_parts(psycopg, given, connect_seconds)))
+
+
+def _parts(psycopg: Any, given: Mapping[str, Any], connect_seconds: float) -> dict[str, str]:
     fields = connection_fields(given, _NAMES)
     texts = [fields.pop(name) for name in _NAMES[:3] if name in fields]
     base = inputs.text(texts[0], "dsn") if texts else ""
@@ -163,7 +186,7 @@ def conninfo(psycopg: Any, given: Mapping[str, Any], connect_seconds: float) -> 
         raise InputError("a postgres task needs dsn, or host and dbname (also from auth)")
     parts.setdefault("connect_timeout", str(int(connect_seconds)))
     parts.setdefault("application_name", "anabranch")
-    return str(psycopg.conninfo.make_conninfo("", **parts))
+    return {name: str(value) for name, value in parts.items()}
 
 
 class PostgresAddress:
@@ -299,12 +322,16 @@ _DIAGNOSIS = {
 }
 
 
+#: What libpq says, without a code, of a login that failed.
+_NOT_LET_IN = ("authentication failed", "no password supplied", "authentication method requirement")
+
+
 def _kind(error: Any, state: str) -> tuple[str, bool]:
     if state:
         return _KINDS.get(state) or _KINDS.get(state[:2]) or ("db_error", False)
     if type(error).__name__ in ("ProgrammingError", "DataError", "NotSupportedError"):
         return "config", False  # found by the driver before anything was sent
     text = str(error)
-    if "authentication failed" in text or "no password supplied" in text:
+    if any(words in text for words in _NOT_LET_IN):
         return "auth", False
     return "db_connection", "does not exist" not in text

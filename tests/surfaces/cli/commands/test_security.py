@@ -59,6 +59,12 @@ def test_where_nothing_is_open_it_says_so_and_ends_with_0(closed: Here) -> None:
             "inline_user",
         ),
         ({"files_allowed": "any"}, "files", "every file that the server may", "files_allowed"),
+        (
+            {"postgres_identity": "machine"},
+            "databases",
+            "as the server",
+            "postgres_identity = task",
+        ),
         ({"http_addresses": "any"}, "calls", "http_addresses lets", "public private"),
         ({"rule_addresses": "public 127.0.0.0/8"}, "calls", "rule_addresses", "public private"),
         ({"webhook_addresses": "any"}, "calls", "webhook_addresses is any", "leave"),

@@ -6,7 +6,9 @@ Inputs: `runtime` {image, command, args, env, timeoutSeconds}, `script` (see `sc
 itself.
 
 The command is `container_command` of the settings, or the first of podman and docker that is there.
-Variables travel in its environment, not on its command line. A container whose task is cancelled or
+Variables travel to the container in a file (`--env-file`): neither on the command line, which
+others can read, nor in the environment of the command, where `LD_PRELOAD`, `DOCKER_HOST` and their
+like would decide what runs on this machine. A container whose task is cancelled or
 out of time is removed by its name; when the engine is killed it goes on, under the label
 `anabranch.run`.
 """
@@ -19,7 +21,7 @@ import secrets
 import shlex
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import msgspec
@@ -34,7 +36,6 @@ from anabranch.work.kinds.commands.command import RunningCommand, variables_of
 from anabranch.work.kinds.commands.script import kept_in_a_file
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.port import Task
-from anabranch.work.secrets.redaction import given_to_work
 from anabranch.work.time_limit import time_limit
 
 PROGRAMS = ("podman", "docker")
@@ -46,6 +47,7 @@ _MISSING = (
 #: What the command itself needs of the engine's environment, beside what inline work inherits.
 _OF_THE_COMMAND = re.compile(r"(DOCKER|CONTAINER|CONTAINERS)_\w+|XDG_RUNTIME_DIR")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LINE_BYTES = 65_000  # docker reads no longer line of a file of variables
 _REMOVE_SECONDS = 30.0
 _NOT_STARTED = 125  # of podman and docker: it is they who failed
 
@@ -85,8 +87,7 @@ class Container:
         except TimeoutError:
             limit = f"{plan.timeout_seconds:g}"
             return fault("timeout", f"the script took longer than {limit} s", code="TIMEOUT")
-        async with kept_in_a_file(text, self._options.isolation.user) as path:
-            return await self._run(client, plan, task, path)
+        return await self._run(client, plan, task, text)
 
     def _client(self) -> list[str] | None:
         words = shlex.split(self._options.command)
@@ -97,16 +98,29 @@ class Container:
         return None
 
     async def _run(self, client: list[str], plan: _Plan, task: Task, script: str | None) -> Answer:
+        user = self._options.isolation.user
+        lines = "".join(f"{name}={text}\n" for name, text in plan.variables.items())
+        async with AsyncExitStack() as kept:
+            variables = await kept.enter_async_context(kept_in_a_file(lines, user))
+            path = None
+            if script is not None:
+                path = await kept.enter_async_context(kept_in_a_file(script, user))
+            return await self._run_client(client, plan, task, variables, path)
+
+    async def _run_client(
+        self, client: list[str], plan: _Plan, task: Task, variables: str, script: str | None
+    ) -> Answer:
         name = f"anabranch-{secrets.token_hex(8)}"
-        inherited = self._inherited()
+        argv = [*client, *_arguments(name, plan, task, variables, script)]
         try:
-            argv = [*client, *_arguments(name, plan, task, script, inherited)]
-            env = {**plan.variables, **inherited}
             command = RunningCommand(
-                argv, env, None, self._options, what="the container", other="container"
+                argv,
+                self._inherited(),
+                None,
+                self._options,
+                what="the container",
+                other="container",
             )
-        except InputError as error:
-            return misconfigured(error)
         except (OSError, ValueError) as error:
             return fault("config", f"{client[0]} could not be started: {error}")
         try:
@@ -123,6 +137,7 @@ class Container:
         return _answer(command, code, client, plan)
 
     def _inherited(self) -> dict[str, str]:
+        """The environment of the command: nothing of a task."""
         isolation = self._options.isolation
         own = {} if isolation.user else os.environ
         needed = {name: text for name, text in own.items() if _OF_THE_COMMAND.fullmatch(name)}
@@ -174,9 +189,8 @@ def _read(task: Task, *, with_script: bool) -> _Plan:
         "ANABRANCH_STEP": task.step,
         "ANABRANCH_KEY": task.key,
     }
-    for name in variables:
-        if not _VARIABLE.fullmatch(name):
-            raise InputError(f"env: {name[:60]!r} cannot be the name of a variable")
+    for name, text in variables.items():
+        _require_line(name, text)
     seconds = runtime.get("timeoutSeconds")
     limit = None if seconds is None else inputs.seconds(seconds, "runtime.timeoutSeconds")
     return _Plan(
@@ -195,28 +209,29 @@ def _words(value: Any, what: str) -> list[str] | None:
     return [inputs.scalar(word, what) for word in words]
 
 
-def _arguments(
-    name: str, plan: _Plan, task: Task, script: str | None, inherited: Mapping[str, str]
-) -> list[str]:
+def _require_line(name: str, text: str) -> None:
+    """A variable is one line of the file that podman and docker read."""
+    if not _VARIABLE.fullmatch(name):
+        raise InputError(f"env: {name[:60]!r} cannot be the name of a variable")
+    if "\n" in text or "\r" in text:
+        raise InputError(
+            f"env.{name} has several lines, and podman and docker take a variable of one line: "
+            "give it in base64, or inside the script"
+        )
+    try:
+        size = len(f"{name}={text}".encode())
+    except UnicodeEncodeError:
+        raise InputError(f"env.{name} is not Unicode text") from None
+    if "\0" in text or size > _LINE_BYTES:
+        more = "has a NUL in it" if "\0" in text else f"is longer than {_LINE_BYTES:,} bytes"
+        raise InputError(f"env.{name} {more}, and cannot be a variable of a container")
+
+
+def _arguments(name: str, plan: _Plan, task: Task, variables: str, script: str | None) -> list[str]:
     made = ["run", "--rm", "--name", name, "--label", f"anabranch.run={task.run}"]
-    for variable, text in plan.variables.items():
-        made += ["--env", _variable(variable, text, inherited)]
+    made += ["--env-file", variables]
     if script is not None:
         made += ["--volume", f"{script}:{SCRIPT}:ro"]
     if plan.command:
         made += ["--entrypoint", plan.command[0]]
     return [*made, plan.image, *(plan.command or [])[1:], *plan.arguments]
-
-
-def _variable(name: str, text: str, inherited: Mapping[str, str]) -> str:
-    """By its name alone, so that its value is not on the command line, which others can read. What
-    the command itself goes by (`PATH`, `HOME`) has to be there."""
-    if name not in inherited:
-        return name
-    scope = given_to_work()
-    if scope is not None and scope.holds_secret(text):
-        raise InputError(
-            f"env.{name} holds a secret, and the command that runs containers has a variable of "
-            "that name itself: choose another name"
-        )
-    return f"{name}={text}"

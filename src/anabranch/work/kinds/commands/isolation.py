@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -35,11 +35,49 @@ OURS = "ANABRANCH_"
 _MISSED = re.compile(r"KeyError: '(\w+)'|\b(\w+): (?:parameter not set|unbound variable)")
 
 
+class KeptNames(msgspec.Struct, frozen=True):
+    """The variables that a process keeps to itself: settings, and what settings name. No definition
+    reads them, and nothing that definitions start inherits them."""
+
+    named: frozenset[str] = frozenset()
+
+    def has(self, name: str) -> bool:
+        return name.upper().startswith(OURS) or name in self.named
+
+    def without(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The environment for a program that others have a say in."""
+        env = os.environ if environment is None else environment
+        return {name: value for name, value in env.items() if not self.has(name)}
+
+
+#: Of who names no others.
+SETTINGS = KeptNames()
+
+
+class ReadableVariables(Mapping[str, str]):
+    """The environment as definitions may read it, as it is when they do."""
+
+    def __init__(self, own: KeptNames, environment: Mapping[str, str] | None = None) -> None:
+        self._own = own
+        self._environment = os.environ if environment is None else environment
+
+    def __getitem__(self, name: str) -> str:
+        if self._own.has(name):
+            raise InputError(f"{name} belongs to Anabranch itself: no definition can read it")
+        return self._environment[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._environment if not self._own.has(name))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class Isolation(msgspec.Struct, frozen=True, kw_only=True):
     """How far inline work is kept apart from the engine."""
 
     environment: tuple[str, ...] = ()  # more names to inherit; `*` stands for any letters
-    withheld: frozenset[str] = frozenset()  # never inherited, whatever the patterns say
+    own: KeptNames = SETTINGS  # never inherited, whatever the patterns say
     user: OsUser | None = None  # None is the user of the engine
 
     def variables(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -53,7 +91,7 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True):
         found = _MISSED.search(message)
         name = (found[1] or found[2]) if found else ""
         value = os.environ.get(name)
-        if value is None or self._passes(name, value) or self._ours(name):
+        if value is None or self._passes(name, value) or self.own.has(name):
             return ""
         return (
             f" (the engine's environment has {name}, and inline work does not inherit it: give it "
@@ -61,7 +99,7 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _passes(self, name: str, value: str) -> bool:
-        if self._ours(name):
+        if self.own.has(name):
             return False
         if any(fnmatchcase(name, pattern) for pattern in self.environment):
             return True
@@ -69,28 +107,11 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True):
             return "@" not in value
         return name in INHERITED or any(fnmatchcase(name, pattern) for pattern in _PATTERNS)
 
-    def _ours(self, name: str) -> bool:
-        return is_ours(name) or name in self.withheld
 
-
-def is_ours(name: str) -> bool:
-    """Whether a variable is a setting of ours, which may be a secret (`ANABRANCH_TOKEN`)."""
-    return name.upper().startswith(OURS)
-
-
-def not_ours(name: str) -> str:
-    """The name of a variable that a definition may read."""
-    if is_ours(name):
-        raise InputError(f"{name} belongs to Anabranch itself: no definition can read it")
-    return name
-
-
-def isolation_of(
-    environment: str, user: str, *, withheld: str = "", python: bool = True
-) -> Isolation:
-    """From the settings `inline_environment` and `inline_user`; `withheld` is never inherited."""
+def isolation_of(environment: str, user: str, *, own: KeptNames, python: bool = True) -> Isolation:
+    """From the settings `inline_environment` and `inline_user`."""
     return Isolation(
         environment=tuple(environment.replace(",", " ").split()),
-        withheld=frozenset({withheld} - {""}),
+        own=own,
         user=OsUser.named(user, python=python) if user else None,
     )

@@ -21,6 +21,7 @@ from anabranch.settings import Settings
 from anabranch.surfaces.cli import stop_signals, values
 from anabranch.surfaces.cli.backend.identity import token_of
 from anabranch.surfaces.cli.output import render
+from anabranch.work.from_settings import for_others
 from anabranch.work.kinds.callables import default_toolbox
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ async def worker(options: argparse.Namespace, settings: Settings) -> int:
     given = settings.server.replace(",", " ").split()
     found = Servers(given, token_of(settings), name, discover=options.discover)
     async with found as servers:
-        environment = TaskEnvironment(ServerServices(servers), settings, default_toolbox)
+        services = ServerServices(servers)
+        environment = TaskEnvironment(services, for_others(settings), default_toolbox)
         made = Worker(servers, environment, replace(terms, about=_about(terms, environment.kinds)))
         voice = WorkerOutput(made, servers, terms, lines=options.json)
         try:
