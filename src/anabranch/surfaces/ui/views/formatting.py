@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from anabranch.net.picture import LOOKS
 
-_JOINTS = re.compile(r"[_/.:-]+(?=\w)")
+_JOINTS = re.compile(r"(?<![_/.:-])[_/.:-]+(?=\w)")
 
 #: The statuses of a run in the order in which people ask for them.
 STATUSES = (
