@@ -40,8 +40,8 @@ _MARK = re.compile(rf"[\"']|\[({_NAME})\]")
 _DOUBLED_MARK = re.compile(r"[\"']|\[\[\s*+(-?[0-9]++)\s*+\]\]")
 _DOUBLED_END = re.compile(r"\s*+\]\]")
 _QUOTED_AT: Final = {
-    '"': re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL).match,
-    "'": re.compile(r"'(?:[^'\\]++|\\.)*+'", re.DOTALL).match,
+    '"': re.compile(r'"(?:[^"\\]++|\\.)*"', re.DOTALL).match,
+    "'": re.compile(r"'(?:[^'\\]++|\\.)*'", re.DOTALL).match,
 }
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?P<fraction>\.[0-9]+)?(?P<power>[eE][+-]?[0-9]+)?")
 _OPERATORS: Final = frozenset("*/%()<>!=|&")

@@ -18,7 +18,7 @@ from anabranch.store import location
 HIDDEN = "(hidden)"
 #: A word is read once: what of it is before the scheme is a part of what is found.
 _ADDRESS = re.compile(
-    r"(?<![\w+.-])(?P<before>(?:(?![A-Za-z])[\w+.-])*+)(?P<scheme>[A-Za-z][\w+.-]*+://)"
+    r"(?<![\w+.-])(?P<before>(?:(?![A-Za-z])[\w+.-])*)(?P<scheme>[A-Za-z][\w+.-]*+://)"
     r"(?:[^\s/?#,]*@)?(?P<host>[^\s/?#,]*)[^\s,]*"
 )
 

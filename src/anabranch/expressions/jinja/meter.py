@@ -32,7 +32,7 @@ from anabranch.expressions.jinja.spending import (
 from anabranch.expressions.text_search import search_cost
 
 DEPTH_MAX = 200
-_AS_SPELLED_OUT: Final = r"[-#0 +]*+\d*+(?:\.\d++)?+[hlL]?+[ra]"
+_AS_SPELLED_OUT: Final = r"[-#0 +]*+\d*+(?:\.\d++)?[hlL]?+[ra]"
 _SPELLED_OUT = re.compile(f"%{_AS_SPELLED_OUT}")
 _BEHIND_A_KEY = re.compile(_AS_SPELLED_OUT)
 _ARGUMENTS: Final = (str, list, tuple)

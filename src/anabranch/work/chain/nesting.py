@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 #: Where nothing closes a string, nothing closes one behind it: the rest stays, and is read once.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(".*+)', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*"|(".*+)', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
 
 

@@ -59,7 +59,7 @@ __all__ = [
 REMEMBERED = 256
 ROOM_MAX = 64 * 1024  # characters on either side of a cut in which a secret is looked for
 #: Where somebody else has cut a text. Blanks are read from the first of them, and once.
-_ELLIPSIS = re.compile(r"((?:(?<!\s)\s++)?+(?:\.\.\.|…)\s*+)")
+_ELLIPSIS = re.compile(r"((?:(?<!\s)\s++)?(?:\.\.\.|…)\s*+)")
 _encode = msgspec.json.Encoder().encode
 
 Span = tuple[int, int]

@@ -19,7 +19,7 @@ from anabranch.surfaces.http.io.problems import problem
 log = logging.getLogger("anabranch.http")
 
 #: From here on it repeats what was sent. Blanks are read from the first of them.
-_QUOTED = re.compile(r"(?::\s*+|(?<!\s)\s++)?+(?:b['\"]|bytearray\()|\n")
+_QUOTED = re.compile(r"(?::\s*+|(?<!\s)\s++)?(?:b['\"]|bytearray\()|\n")
 
 
 class Listener(RequestHandler):
