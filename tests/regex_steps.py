@@ -62,6 +62,7 @@ class Steps:
     def __init__(self, pattern: str | bytes, flags: int = 0, bound: int = BOUND) -> None:
         self._bound = bound
         self.binary = isinstance(pattern, bytes)
+        self.commits = False  # whether a group of it is possessive or atomic
         self._tree = parser.parse(pattern, flags)
         self._flags = self._tree.state.flags
         self._singles: list[re.Pattern[Any]] = []
@@ -123,6 +124,7 @@ class Steps:
             group, more, less, inner = value
             return self._group(group, self._sequence(list(inner), (flags | more) & ~less))
         if op is ops.ATOMIC_GROUP:
+            self.commits = True
             return self._once(self._sequence(list(value), flags))
         if op in (ops.ASSERT, ops.ASSERT_NOT):
             return self._look(op is ops.ASSERT, value, flags)
@@ -163,6 +165,7 @@ class Steps:
             matcher = self._run(op, least, most, self._single(one, which, flags))
         else:
             matcher = self._loop(op, least, most, self._sequence(inner, flags))
+            self.commits |= op is ops.POSSESSIVE_REPEAT
         return self._once(matcher) if op is ops.POSSESSIVE_REPEAT else matcher
 
     def _bounds(self, value: tuple[int, Any, Any]) -> tuple[int, float]:

@@ -221,6 +221,12 @@ def test_no_pattern_reads_again_what_it_has_read() -> None:
     assert not slow, "\n".join(slow)
 
 
+def test_what_gives_nothing_back_is_one_character_long() -> None:
+    """Python before 3.11.5 goes wrong where a group is possessive (python/cpython#106052)."""
+    groups = [pattern for pattern in filter(None, find_patterns()) if Steps(*pattern[:2]).commits]
+    assert not groups
+
+
 def test_whoever_works_a_pattern_out_says_why_it_is_sound() -> None:
     assert find_patterns()[None] == WORKED_OUT.keys()
 
