@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from typing import Any
 
 import pytest
@@ -44,6 +46,7 @@ def worked_out(text: str) -> Any:
         ("123456789012345", "literal", 123456789012345),
         ("1234567890123456", "literal", "1234567890123456"),
         ("-99999999999999999999", "literal", "-99999999999999999999"),
+        ("-" + 5_000 * "9", "literal", "-" + 5_000 * "9"),  # more than Python reads
         # text
         ("", "text", ""),
         ("007", "text", "007"),
@@ -137,6 +140,35 @@ def test_lint_tells_the_author_about_texts_that_were_candidates(text: str, told:
 )
 def test_placeholders_are_rewritten_first_and_then_doubled_brackets(text: str, cel: str) -> None:
     assert rewritten(text) == cel
+
+
+QUOTED = r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
+
+
+def rewritten_with_two_patterns(text: str) -> str:
+    """In a few lines, and in the square of the time where nothing closes a quote."""
+
+    def name(found: re.Match[str]) -> str:
+        before = text[found.start() - 1 : found.start()] if found.start() else ""
+        if not found[1] or before in (")", "]") or before.isidentifier():
+            return found[0]
+        return f" {found[1]} " if before.isdigit() else found[1]
+
+    def inner(found: re.Match[str]) -> str:
+        return f"[{found[1]}]" if found[1] else found[0]
+
+    once = re.sub(rf"{QUOTED}|\[([A-Za-z_]\w*)\]", name, text, flags=re.DOTALL | re.ASCII)
+    doubled = rf"\[\[\s*(-?[0-9]+|{QUOTED})\s*\]\]|(?:{QUOTED})"
+    return re.sub(doubled, inner, once, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_parts_of_any_text_are_those_that_two_patterns_find(seed: int) -> None:
+    chance = random.Random(seed)
+    pieces = ('"', "'", "\\", "[", "]", "[[", "]]", "[A]", "[b_1]", "x", "1", "-", " ", "\n", "(")
+    for _ in range(1_000):
+        text = "".join(chance.choices((*pieces, ")", "[[0]]", '[[ "a"', '"]]'), k=12))
+        assert rewritten(text) == rewritten_with_two_patterns(text)
 
 
 def test_rules_are_always_expressions() -> None:

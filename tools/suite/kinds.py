@@ -32,6 +32,7 @@ _PLACES = {
     "modules/test_documentation.py": "docs",
     "test_docs.py": "docs",
     "test_glossary.py": "docs",
+    "test_patterns.py": "pure",
     "test_readme.py": "docs",
     "test_site.py": "docs",
 }

@@ -13,9 +13,9 @@ A text that looked like an expression and is none is worth a word to its author:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -34,18 +34,22 @@ from anabranch.expressions.cel.values import (
 Sort = Literal["copy", "literal", "expression", "text"]
 
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
-_QUOTED: Final = r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
 _BARE = re.compile(rf"\[({_NAME})\]")
 _PART = re.compile(rf"(?P<open>\[\[)|(?P<close>\]\])|\[(?P<name>{_NAME})\]")
-_SCAN = re.compile(rf"(?P<quoted>{_QUOTED})|\[(?P<name>{_NAME})\]", re.DOTALL)
-_DOUBLED = re.compile(rf"\[\[\s*(?P<inner>-?[0-9]+|{_QUOTED})\s*\]\]|(?:{_QUOTED})", re.DOTALL)
+_MARK = re.compile(rf"[\"']|\[({_NAME})\]")
+_DOUBLED_MARK = re.compile(r"[\"']|\[\[\s*+(-?[0-9]++)\s*+\]\]")
+_DOUBLED_END = re.compile(r"\s*+\]\]")
+_QUOTED_AT: Final = {
+    '"': re.compile(r'"(?:[^"\\]++|\\.)*"', re.DOTALL).match,
+    "'": re.compile(r"'(?:[^'\\]++|\\.)*'", re.DOTALL).match,
+}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?P<fraction>\.[0-9]+)?(?P<power>[eE][+-]?[0-9]+)?")
-_ONE_QUOTED = re.compile(_QUOTED, re.DOTALL)
 _OPERATORS: Final = frozenset("*/%()<>!=|&")
-_NUMBER_BEFORE = re.compile(r"(?<![\w.])[0-9]+(?:\.[0-9]+)?$")
+_NUMBER_BEFORE = re.compile(r"[0-9]++(?:\.[0-9]++)?")
 _NUMBER_AFTER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?!\w)")
 _FILLED, _SAID = "\0", "\1"  # what stands for a placeholder and for a quoted part
 LONG_DIGITS: Final = 16
+INT64_DIGITS: Final = 20  # with a sign; Python reads none of some thousands
 
 
 # -- templates -------------------------------------------------------------------------------
@@ -118,26 +122,69 @@ def rewritten(text: str) -> str:
 
     A name in brackets right behind an operand (`items[i]`) is an index and no placeholder."""
 
-    def name_or_same(found: re.Match[str]) -> str:
-        if not _is_placeholder(found, text):
-            return found.group()
-        behind_digit = text[found.start() - 1 : found.start()].isdigit()
-        return f" {found.group('name')} " if behind_digit else found.group("name")
+    def name_or_same(part: _Part) -> str:
+        if not _is_placeholder(part, text):
+            return text[part.start : part.end]
+        behind_digit = text[part.start - 1 : part.start].isdigit()
+        return f" {part.name} " if behind_digit else part.name
 
-    once = _SCAN.sub(name_or_same, text)
-    return _DOUBLED.sub(
-        lambda found: f"[{found.group('inner')}]" if found.group("inner") else found.group(), once
-    )
+    once = _replaced(text, _parts(text, _MARK), name_or_same)
+    return _replaced(once, _doubled(once), lambda part: f"[{part.name}]")
 
 
-def _is_placeholder(found: re.Match[str], text: str) -> bool:
-    before = text[found.start() - 1 : found.start()] if found.start() else ""
-    return not (found.group("quoted") or before in (")", "]") or before.isidentifier())
+class _Part(NamedTuple):
+    """What a name or a number in brackets takes of a text, or a quoted part, which has none."""
+
+    start: int
+    end: int
+    name: str
+
+
+def _parts(text: str, marks: re.Pattern[str]) -> Iterator[_Part]:
+    """One after the other. Where nothing closes a quote, nothing closes one of its kind behind it:
+    the rest of the text is read for the first of them only."""
+    at, unclosed = 0, set[str]()
+    while found := marks.search(text, at):
+        start, at = found.span()
+        mark = found.group()
+        if mark not in _QUOTED_AT:
+            yield _Part(start, at, found[1])
+        elif mark not in unclosed:
+            if quoted := _QUOTED_AT[mark](text, start):
+                at = quoted.end()
+                yield _Part(start, at, "")
+            else:
+                unclosed.add(mark)
+
+
+def _doubled(text: str) -> Iterator[_Part]:
+    """The numbers and quoted parts in two brackets."""
+    at = 0
+    for start, end, number in _parts(text, _DOUBLED_MARK):
+        before, closed = text[at:start].rstrip(), _DOUBLED_END.match(text, end)
+        if number:
+            yield _Part(start, end, number)
+        elif closed and before.endswith("[["):
+            yield _Part(at + len(before) - 2, closed.end(), text[start:end])
+        at = end
+
+
+def _replaced(text: str, parts: Iterable[_Part], write: Callable[[_Part], str]) -> str:
+    written, at = [], 0
+    for part in parts:
+        written += [text[at : part.start], write(part)]
+        at = part.end
+    return "".join([*written, text[at:]])
+
+
+def _is_placeholder(part: _Part, text: str) -> bool:
+    before = text[part.start - 1 : part.start] if part.start else ""
+    return bool(part.name) and before not in (")", "]") and not before.isidentifier()
 
 
 def placeholders_in(expression: str) -> int:
     """How often an expression says `[Name]`; a name without brackets is none."""
-    return sum(_is_placeholder(found, expression) for found in _SCAN.finditer(expression))
+    return sum(_is_placeholder(part, expression) for part in _parts(expression, _MARK))
 
 
 # -- either of them --------------------------------------------------------------------------
@@ -206,8 +253,9 @@ def _literal(text: str) -> tuple[Any] | None:
         if found.group("fraction") or found.group("power"):
             number = float(text)
             return (number,) if abs(number) != float("inf") else (text,)
-        return (int(text),) if INT64[0] <= int(text) <= INT64[1] else (text,)
-    if _ONE_QUOTED.fullmatch(text):
+        fits = len(text) <= INT64_DIGITS and INT64[0] <= int(text) <= INT64[1]
+        return (int(text),) if fits else (text,)
+    if (quoted := next(_parts(text, _MARK), None)) and quoted == (0, len(text), ""):
         try:
             return (unescaped(text[1:-1]),)
         except CelError:
@@ -223,7 +271,7 @@ def _candidate(text: str) -> tuple[bool, bool, bool]:
     third answer is for `lint` alone: a sign beside something quoted stays text."""
     if not _OPERATORS.intersection(text) and "+" not in text and "-" not in text:
         return False, False, False
-    bones = _SCAN.sub(lambda found: _FILLED if found.group("name") else _SAID, text)
+    bones = _replaced(text, _parts(text, _MARK), lambda part: _FILLED if part.name else _SAID)
     certain = bool(_OPERATORS.intersection(bones))
     signs = [at for at, letter in enumerate(bones) if letter in "+-"] if _BARE.search(text) else []
     possible = any(_computes(bones, at, "") for at in signs)
@@ -231,14 +279,27 @@ def _candidate(text: str) -> tuple[bool, bool, bool]:
 
 
 def _computes(bones: str, at: int, also: str) -> bool:
-    left, right = bones[:at].rstrip(), bones[at + 1 :].lstrip()
-    if _NUMBER_BEFORE.search(left) or _NUMBER_AFTER.match(right):
+    left, right = at, at + 1
+    while left and bones[left - 1].isspace():
+        left -= 1
+    while right < len(bones) and bones[right].isspace():
+        right += 1
+    if _NUMBER_BEFORE.fullmatch(bones, _word_start(bones, left), left):
         return True
-    spaced = bones[:at] != left and bones[at + 1 :] != right
-    before, after = left[-1:], right[:1]
+    if _NUMBER_AFTER.match(bones, right):
+        return True
+    spaced = left != at and right != at + 1
+    before, after = bones[left - 1 : left], bones[right : right + 1]
     return spaced and bool(
         before and after and before in f"{_FILLED})]}}{also}" and after in f"{_FILLED}([{also}"
     )
+
+
+def _word_start(bones: str, end: int) -> int:
+    """Where the letters, digits and dots begin that end here."""
+    while end and (bones[end - 1].isalnum() or bones[end - 1] in "_."):
+        end -= 1
+    return end
 
 
 def _expression(text: str, known: Collection[str], certain: bool) -> Cel | None:

@@ -26,7 +26,7 @@ from anabranch.expressions.port import Paths
 
 ROOTS = ("input", "params", "run", "steps")
 
-_PLACEHOLDER = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_PLACEHOLDER = re.compile(r"\{\{([^{}]*+)\}\}")
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -132,7 +132,7 @@ def substitute(value: Any, root: str, values: Mapping[str, Any]) -> Any:
 
 def _substituted(text: str, root: str, values: Mapping[str, Any]) -> Any:
     def read(match: re.Match[str]) -> Any:
-        reference = Reference(parse_path(match[1]), match[0])
+        reference = Reference(parse_path(match[1].strip()), match[0])
         return reference.find({root: values}) if reference.root == root else match[0]
 
     whole = _PLACEHOLDER.fullmatch(text)
@@ -167,9 +167,10 @@ def _compile_text(text: str) -> Tree:
     for found in _PLACEHOLDER.finditer(text):
         if found.start() > position:
             parts.append(text[position : found.start()])
-        if not found[1]:
+        inside = found[1].strip()
+        if not inside:
             raise ExpressionError(f"{text!r}: an empty placeholder")
-        parts.append(Reference(parse_path(found[1]), found[0]))
+        parts.append(Reference(parse_path(inside), found[0]))
         position = found.end()
     if not parts:
         return text

@@ -16,7 +16,11 @@ from anabranch.settings_file import Level, Loaded, Origin
 from anabranch.store import location
 
 HIDDEN = "(hidden)"
-_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)(?:[^\s/?#,]*@)?(?P<host>[^\s/?#,]*)[^\s,]*")
+#: A word is read once: what of it is before the scheme is a part of what is found.
+_ADDRESS = re.compile(
+    r"(?<![\w+.-])(?P<before>(?:(?![A-Za-z])[\w+.-])*)(?P<scheme>[A-Za-z][\w+.-]*+://)"
+    r"(?:[^\s/?#,]*@)?(?P<host>[^\s/?#,]*)[^\s,]*"
+)
 
 
 class ShownSetting(msgspec.Struct, frozen=True):
@@ -51,7 +55,7 @@ def shown(name: str, value: Any) -> Any:
 
 def _host(address: re.Match[str]) -> str:
     """Behind a host, and before it, may be a key or a password."""
-    whole = f"{address['scheme']}{address['host']}"
+    whole = f"{address['before']}{address['scheme']}{address['host']}"
     return whole if address[0].rstrip("/") == whole else f"{whole}/…"
 
 

@@ -25,7 +25,8 @@ ENGINES = ("dask", "dask+tls", "ray")
 GRACE_SECONDS = 10.0
 BEGIN_SECONDS = 60.0
 
-_NEXT = re.compile(r"[\s,]+(?=[\w.-]+\s*=)")  # between two pools, and not inside an option
+#: Between two pools, and not inside an option.
+_NEXT = re.compile(r"(?<![\s,])[\s,]++(?=[\w.-]++\s*+=)")
 _SEPARATOR = re.compile(r"[\s,]")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[\w.-]+)(?::(\d{1,5}))?")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")

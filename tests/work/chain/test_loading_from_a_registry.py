@@ -166,6 +166,18 @@ def test_a_stored_text_that_is_no_clean_json_is_refused(
         load(evm, evm.deploy(registry({"orders": document})))
 
 
+def test_no_text_is_parsed_before_it_is_known_to_be_what_was_asked_for(evm: Evm) -> None:
+    where = evm.deploy(registry({"orders": "{"}, owner=returned("address", OTHER)))
+    with pytest.raises(errors.HashMismatch):
+        load(evm, where, expect_hash="0x" + 64 * "1")
+    with pytest.raises(errors.NotAllowed, match=f"nor executor of {where}"):
+        load(evm, where, starter=SENDER, authority=owners_and_executors)
+    broken = evm.deploy(rule("{", owner=returned("address", OTHER)))
+    own = registry({"orders": orchestration(broken)}, owner=returned("address", SENDER))
+    with pytest.raises(errors.NotAllowed, match=f"nor executor of {broken}"):
+        load(evm, evm.deploy(own), starter=SENDER, authority=owners_and_executors)
+
+
 def test_all_rules_that_cannot_be_used_are_named_at_once(evm: Evm) -> None:
     encrypted = evm.deploy(rule("XGR1.AESGCM256.aa.bb"))
     no_rule = evm.deploy(fixed_answers({b"": b""}))

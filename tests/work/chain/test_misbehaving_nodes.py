@@ -342,6 +342,9 @@ def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> No
         (b"[[],[],[],[],[],[]]", False),
         (rb'["[[[[[[", "\"[[[[[", "\\", [1]]', False),
         (rb'["\\", [[[[', True),
+        (rb'["", "[[[[', True),  # nothing closes this one
+        (rb'["", "\"[[[[\"", [1]]', False),
+        (rb'["[[[[", "\"[[', False),
     ],
 )
 def test_nesting_is_counted_outside_of_texts(body: bytes, deeper: bool) -> None:

@@ -138,6 +138,7 @@ def test_binary_output_is_shown_as_replaced_characters_with_a_note() -> None:
         ("right\u202eleft", "right\ufffdleft"),
         ("half\udc80", "half\ufffd"),
         ("10%\r20%\r30%", "30%"),
+        ("10%\r20%\r\nleft\rright\r\rend\r", "20%\nend"),
         ("windows\r\nend", "windows\nend"),
         ("a\tb", "a\tb"),
     ],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -31,7 +32,9 @@ from anabranch.expressions.jinja.spending import (
 from anabranch.expressions.text_search import search_cost
 
 DEPTH_MAX = 200
-_SPELLED_OUT = re.compile(r"%(\([^)]*\))?[-#0 +]*\d*(\.\d+)?[hlL]?[ra]")
+_AS_SPELLED_OUT: Final = r"[-#0 +]*+\d*+(?:\.\d++)?[hlL]?+[ra]"
+_SPELLED_OUT = re.compile(f"%{_AS_SPELLED_OUT}")
+_BEHIND_A_KEY = re.compile(_AS_SPELLED_OUT)
 _ARGUMENTS: Final = (str, list, tuple)
 
 
@@ -146,7 +149,7 @@ class Meter:
         scope.charge(CALL * len(given))
         parts = given.values() if isinstance(given, Mapping) else given
         longest = max((len(self.text(scope, part)) for part in parts), default=0)
-        if _SPELLED_OUT.search(template):  # `%r` and `%a` write a character as up to ten
+        if _spells_out(template):  # `%r` and `%a` write a character as up to ten
             longest *= 10
         self.charge_text(scope, len(template) + template.count("%") * (longest + width))
         return template % given
@@ -291,6 +294,15 @@ def require_defined(value: Undefined) -> None:
     name, hint = value._undefined_name, value._undefined_hint
     said = hint.rstrip(".") if hint else f"{name!r} is undefined"
     raise UndefinedError(f"{said}; where it may be missing, write `| default('')` after it")
+
+
+def _spells_out(template: str) -> bool:
+    """Whether there is a `%r` or `%a`, also one with a key. A key goes on to the next bracket, so
+    each part between two brackets is looked at once, however many keys begin in it."""
+    parts = template.split(")")
+    return _SPELLED_OUT.search(template) is not None or any(
+        "%(" in before and _BEHIND_A_KEY.match(after) for before, after in pairwise(parts)
+    )
 
 
 def _is_missing(value: Undefined) -> bool:

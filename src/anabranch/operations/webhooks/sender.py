@@ -38,8 +38,9 @@ EVENT = "Anabranch-Event"
 URL_MAX = 2000
 _ANSWER_BYTES = 4096  # of the answer nobody needs more
 _WAIT_MOST = 3600.0  # seconds that a receiver can ask for
-#: Other letters become these on the way, and numbers an address: `①②⑦.0.0.1`, `0177.1`.
-_NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z_-][A-Za-z0-9_-]*\.?")
+#: The last label is no number. Other letters become these on the way, and numbers an address:
+#: `①②⑦.0.0.1`, `0177.1`.
+_NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z_-][0-9]*+\.?")
 _PUBLIC = read_policy("public", "webhook_addresses")
 
 

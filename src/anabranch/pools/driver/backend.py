@@ -75,7 +75,9 @@ READ_BYTES = 64 * 1024
 ERRORS_MAX = 16 * 1024  # of what the driver prints, the last bytes
 
 #: What the threads of Ray print before they end a process.
-_FATAL = re.compile(r"^\[[^\]]+ [EFC] [^\]]+\] [\w.]+:\d+: +(.+)$", re.MULTILINE)
+_FATAL = re.compile(
+    r"^\[[^\]\n](?:(?! [EFC] )[^\]\n])* [EFC] [^\]\n]++\] [\w.]++:\d++: +(.+)$", re.MULTILINE
+)
 
 
 class DriverBackend:

@@ -153,15 +153,13 @@ class _Loader:
         what = f"the orchestration {ostc_id[:80]!r}"
         raw = await self._orchestration(where, ostc_id, tag)
         text = text_of(raw, ORCHESTRATION_BYTES_MAX, what)
-        document = json_of(text, what)
         found = hash_of(raw)
         version = await self._check_hash(where, ostc_id, tag, found, expected)
         access = await self._allowed(where, tag)
+        document = json_of(text, what)  # and not before it is known to be what was asked for
         notes = _Notes(f"{where}/{ostc_id}")
         _check_id(document, ostc_id, notes)
         rules = await self._rules(document, tag, block, notes)
-        for contract in rules if self._authority is not everybody else ():
-            await self._allowed(contract, tag)
         return LoadedOrchestration(
             registry=where,
             id=ostc_id,
@@ -246,6 +244,8 @@ class _Loader:
     async def _rule(self, contract: str, tag: str, block: int) -> RuleText:
         if not await code_at(self._rpc, contract, tag):
             raise NoContract(f"there is no contract at {contract}")
+        if self._authority is not everybody:
+            await self._allowed(contract, tag)
         raw = await rule_bytes(self._rpc, contract, tag)
         text = text_of(raw, RULE_BYTES_MAX, f"the rule at {contract}")
         if text.startswith(ENCRYPTED):

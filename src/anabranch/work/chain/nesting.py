@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+#: Where nothing closes a string, nothing closes one behind it: the rest stays, and is read once.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*"|(".*+)', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
 
 
@@ -16,7 +17,7 @@ def nests_deeper(text: bytes, limit: int) -> bool:
     if text.count(b"[") + text.count(b"{") <= limit:
         return False
     depth = 0
-    for bracket in _BRACKET.findall(_STRING.sub(b"", text)):
+    for bracket in _BRACKET.findall(_STRING.sub(rb"\1", text)):
         depth += 1 if bracket in b"[{" else -1
         if depth > limit:
             return True

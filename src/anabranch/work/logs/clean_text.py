@@ -22,7 +22,8 @@ _ESCAPE = re.compile(
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff]"
 )
-_OVERWRITTEN = re.compile("[^\n]*\r(?=[^\n\r])")
+#: From the beginning of a line only: its rest is not looked through from each of its letters.
+_OVERWRITTEN = re.compile("^[^\n]*\r(?=[^\n\r])", re.MULTILINE)
 
 
 def printable(text: str) -> str:

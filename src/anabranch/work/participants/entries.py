@@ -37,7 +37,7 @@ _OUR_HEADERS = frozenset(
     }
 )
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_VARIABLE = re.compile(r"\$\{([^}]*+)(\}?)")  # one that nothing closes reaches to the end
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Keys = tuple[str, ...]
@@ -232,6 +232,8 @@ class EntryReader(msgspec.Struct):
         """The text with `${NAME}` filled in; what comes from the environment is secret."""
 
         def look_up(match: re.Match[str]) -> str:
+            if not match[2]:
+                return match[0]
             name = match[1]
             if not _NAME.fullmatch(name):
                 self.complain(keys, f"{what}: write a variable of the environment as ${{NAME}}")

@@ -58,7 +58,8 @@ __all__ = [
 
 REMEMBERED = 256
 ROOM_MAX = 64 * 1024  # characters on either side of a cut in which a secret is looked for
-_ELLIPSIS = re.compile(r"(\s*(?:\.\.\.|…)\s*)")  # where somebody else has cut a text
+#: Where somebody else has cut a text. Blanks are read from the first of them, and once.
+_ELLIPSIS = re.compile(r"((?:(?<!\s)\s++)?(?:\.\.\.|…)\s*+)")
 _encode = msgspec.json.Encoder().encode
 
 Span = tuple[int, int]

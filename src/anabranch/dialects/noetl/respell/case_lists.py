@@ -30,7 +30,7 @@ ROUTES = "next: {spec: {mode: …}, arcs: [{step: …, when: …}]}"
 NEXT_PAGE = (*PAGES, "params", "url", "endpoint", "body", "data", "headers", "path")
 PAGES_HINT = "write a rule that jumps back, or loop over `pages`"
 #: `{{ workload.action }} == deploy`: text beside text.
-_COMPARED = re.compile(r"\s*\{\{([^{}]+)\}\}\s*(==|!=)\s*(?:\{\{([^{}]+)\}\}|([^{}]*))\s*")
+_COMPARED = re.compile(r"\s*+\{\{([^{}]++)\}\}\s*+(==|!=)\s*+(?:\{\{([^{}]++)\}\}|([^{}]*+))\s*+")
 _WHOLE = re.compile(r"\s*\{\{([^{}]+)\}\}\s*")
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 

@@ -31,7 +31,7 @@ UNUSED = ("max_seconds", "max_bytes", "heartbeat_seconds", "verify_ipc", "retry_
 #: Parts of a frame that a loop says in other words.
 MEANT = ("max_rows", "lease_seconds", "max_attempts", "row_concurrency", "process")
 _WRITES = re.compile(r"\b(update|delete|insert|merge)\b", re.IGNORECASE)
-_NOISE = re.compile(r"--[^\n]*|/\*.*?\*/|'[^']*'", re.DOTALL)
+_NOISE = re.compile(r"--[^\n]*+|/\*|'[^']*+'")
 
 
 def respell_cursor(loop: Shape, what: str, seen: RespellReport) -> None:
@@ -79,10 +79,27 @@ def _statement(made: Shape) -> tuple[str, Shape] | None:
     text = made.fields["query"]
     if not isinstance(text, Scalar) or not isinstance(text.value, str):
         return None
-    if not _WRITES.search(_NOISE.sub(" ", text.value)):
+    if not _WRITES.search(_without_noise(text.value)):
         return "sql", made
     made.rename("query", "command")
     return "claim", made
+
+
+def _without_noise(statement: str) -> str:
+    """Without comments and texts. A comment that nothing closes is none; its end is looked for
+    from no other one behind it."""
+    parts, at, looked = [], 0, 0
+    while found := _NOISE.search(statement, looked):
+        start, looked = found.span()
+        if found[0] == "/*":
+            closed = statement.find("*/", looked)
+            if closed < 0:
+                statement = statement[:start] + statement[start:].replace("/*", "  ")
+                continue
+            looked = closed + 2
+        parts.append(statement[at:start])
+        at = looked
+    return " ".join([*parts, statement[at:]])
 
 
 def _one(made: Shape, names: tuple[str, ...], canonical: str) -> bool:

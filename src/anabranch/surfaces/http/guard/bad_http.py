@@ -18,7 +18,8 @@ from anabranch.surfaces.http.io.problems import problem
 
 log = logging.getLogger("anabranch.http")
 
-_QUOTED = re.compile(r":?\s*(?:b['\"]|bytearray\()|\n")  # from here on it repeats what was sent
+#: From here on it repeats what was sent. Blanks are read from the first of them.
+_QUOTED = re.compile(r"(?::\s*+|(?<!\s)\s++)?(?:b['\"]|bytearray\()|\n")
 
 
 class Listener(RequestHandler):

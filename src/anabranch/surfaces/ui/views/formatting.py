@@ -12,7 +12,8 @@ from markupsafe import Markup, escape
 
 from anabranch.net.picture import LOOKS
 
-_JOINTS = re.compile(r"[_/.:-]+(?=\w)")
+#: From the first of them on; what follows decides how many of them, and none is tried twice.
+_JOINTS = re.compile(r"(?<![_/.:-])[_/.:-]+(?=\w)")
 
 #: The statuses of a run in the order in which people ask for them.
 STATUSES = (
