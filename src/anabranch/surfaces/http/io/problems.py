@@ -160,10 +160,29 @@ def problem(
     )
     return web.Response(
         status=status,
-        body=_encode({"type": "about:blank", **msgspec.to_builtins(document)}),
+        body=_encoded({"type": "about:blank", **msgspec.to_builtins(document)}),
         content_type=MEDIA,
         headers=headers,
     )
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    try:
+        return _encode(document)
+    except UnicodeEncodeError:  # it quotes a header or a path whose bytes are no UTF-8
+        return _encode(_as_utf8(document))
+
+
+def _as_utf8(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case list():
+            return [_as_utf8(each) for each in value]
+        case dict():
+            return {key: _as_utf8(each) for key, each in value.items()}
+        case _:
+            return value
 
 
 def _short(text: str) -> str:

@@ -238,7 +238,7 @@ def read_cursor(text: str, *kinds: type) -> tuple[Any, ...]:
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         values = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (ValueError, msgspec.MsgspecError):
+    except (ValueError, RecursionError, msgspec.MsgspecError):
         values = None
     if (
         not isinstance(values, list)
