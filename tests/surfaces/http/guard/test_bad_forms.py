@@ -133,7 +133,9 @@ def test_what_strangers_ask_is_refused_without_a_fault_whatever_they_write(
                 status, head, body = await raw(door, ASKED[name] + b"\r\n")
                 assert status < 500, body
                 assert "charset=utf-8" in head or json.loads(body)["status"] == status
-                assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
+                assert [
+                    one.getMessage() for one in caplog.records if one.levelname == "ERROR"
+                ] == []
 
             assert await wrong_answers(ASKED, check) == []
 
