@@ -55,6 +55,7 @@ SCREEN = (80, 160)  # lines and columns
 CROSS_CUTTING = {
     "acceptance",  # whole programs: servers, terminals, workers, kills
     "corpus",  # definitions of users, from the text to the result
+    "fuzz",  # every reader of bytes from outside
     "xrc",  # dialect, kernel and engine against one oracle
 }
 
