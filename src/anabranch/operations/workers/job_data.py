@@ -41,6 +41,7 @@ from anabranch.work.values.payloads import StoredPayloads, encoded, purged, read
 
 RESULTS_AT_ONCE = 500  # are looked at together, and as many of them sent as fit
 RESULTS_BYTES = 4 * 1024 * 1024
+READ_AT_ONCE = 2  # payloads, each of which may take ten times its size in memory
 
 log = logging.getLogger("anabranch.engine")
 
@@ -75,6 +76,7 @@ class JobData:
         self._loops = loops
         self._start_child = start_child
         self._payloads = StoredPayloads(engine.store)
+        self._reading = asyncio.Semaphore(READ_AT_ONCE)
 
     def definition(self, out: LeaseClaim) -> Definition:
         """The source of what the job is part of."""
@@ -97,7 +99,8 @@ class JobData:
         """Keep what is too large for a report; gives its hash. That is another one than the worker
         may expect where the content had a sealed secret of its run in it."""
         live, _ = require_reader(self._engine, out)
-        content = await asyncio.to_thread(self._checked, live.sealed, content)
+        async with self._reading:
+            content = await asyncio.to_thread(self._checked, live.sealed, content)
         return await self._payloads.put(content, out.run)
 
     def _checked(self, sealed: Sealed, content: bytes) -> bytes:
@@ -130,7 +133,8 @@ class JobData:
     async def whole(self, out: LeaseClaim, sha256: str, *, inline: bool) -> Any:
         """The result of a report that was sent ahead as a payload, fit to be recorded."""
         content = await self.payload(out, sha256)
-        light = await asyncio.to_thread(self._light, content, sha256, inline)
+        async with self._reading:
+            light = await asyncio.to_thread(self._light, content, sha256, inline)
         if light.sha256 and light.sha256 != sha256:  # it was written in another way than ours
             self._engine.keep_payload(out.run, light.sha256, light.content)
         return light.result

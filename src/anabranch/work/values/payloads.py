@@ -20,7 +20,8 @@ import msgspec
 
 from anabranch.errors import InputError, NotFound
 from anabranch.store.ports import Hold, Payloads
-from anabranch.work.values.json_check import MAX_DEPTH, too_deep
+from anabranch.work.values.json_check import MAX_DEPTH
+from anabranch.work.values.json_size import PAYLOAD, number, scan
 
 REF = "_ref"
 KIND = "result_ref"
@@ -29,6 +30,7 @@ _SCALARS = (type(None), bool, int, float, str)
 _GZIP = b"\x1f\x8b"  # no JSON text begins like this
 _HASH = re.compile(r"[0-9a-f]{64}")
 _decode = msgspec.json.Decoder().decode
+_decode_hard = msgspec.json.Decoder(float_hook=number).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -112,16 +114,12 @@ def read_untrusted(content: bytes, bytes_max: int, what: str) -> Any:
     """The value of a payload that somebody made who may send whatever they like."""
     plain = unpack(content, bytes_max, what) if is_packed(content) else content
     try:
-        value = _decode(plain)
-        deep = too_deep(plain, value)
-    except RecursionError:
-        deep = True
+        scan(plain, PAYLOAD, MAX_DEPTH)  # before anything is built of it
+        return _decode_hard(plain)
+    except InputError as error:
+        raise InputError(f"{what} cannot be kept: {error.message}", code=error.code) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{what} is not JSON: {error}", code="not_json") from None
-    if deep:
-        message = f"{what} nests more than {MAX_DEPTH} levels: flatten the result"
-        raise InputError(message, code="too_deep")
-    return value
 
 
 def place_of(sha256: str) -> str:

@@ -18,9 +18,10 @@ from aiohttp import web
 
 from anabranch.net.problems import did_you_mean
 from anabranch.surfaces.http.io.body_errors import misfit
-from anabranch.surfaces.http.io.json_limits import keys_in, number, scan, too_deep
+from anabranch.surfaces.http.io.json_limits import keys_in, scan, too_deep
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.routes import Query, route_of
+from anabranch.work.values.json_size import number
 
 T = TypeVar("T")
 
