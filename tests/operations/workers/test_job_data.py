@@ -17,7 +17,7 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.operations.workers import job_data
 from anabranch.runtime.live_run import history
-from anabranch.work.values import payloads
+from anabranch.work.values import json_size
 from surfaces.worker.support import ONE, Server, playbook, run, serving, until, working
 
 LARGE = playbook("""
@@ -205,7 +205,7 @@ def test_what_is_uploaded_is_counted_before_anything_is_built_of_it(
         async with serving() as server:
             task = await claim_one(server, ONE)
             with monkeypatch.context() as patched:
-                patched.setattr(payloads, "_decode_hard", read)
+                patched.setattr(json_size, "decode", read)
                 status, answer = await put(server, task, many)
             assert (status, answer["code"]) == (413, "too_many_values")
             assert answer["hint"]

@@ -28,7 +28,7 @@ from anabranch.operations.workers.leases import NOBODY, LeaseHolder
 from anabranch.operations.workers.recorded_names import recorded_names
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.jobs.concurrency import ReadyJob
-from anabranch.runtime.jobs.pool_queues import WorkerReport
+from anabranch.runtime.jobs.pool_queues import KINDS_MAX, WorkerReport
 from anabranch.runtime.jobs.wire import ClaimedJob, Item, is_range, shared_names, to_wire, travels
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.messages.codec import RunElsewhere
@@ -44,7 +44,6 @@ CLAIM_MAX = 1000  # jobs in one claim
 WAIT_SECONDS_MAX = 60.0
 LEASE_SECONDS = (1.0, 24 * 3600.0)
 NAME_MAX = 200
-KINDS_MAX = 500  # that a worker says to know
 CLAIMS_KEPT = 1000  # answers that can be asked for again
 LOOKUPS_KEPT = 10_000  # jobs whose credentials are known from when they were handed out
 

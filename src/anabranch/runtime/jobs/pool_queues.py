@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Set
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ from anabranch.runtime.jobs.concurrency import ReadyJob
 
 WORKERS_KEPT = 1000  # of a pool: those who asked last
 POOLS_KEPT = 1000  # without jobs: any name can be asked for
+KINDS_MAX = 500  # that a worker says to know
 EVERY_POOL = "*"
 COME_SECONDS = 0.1  # from the news that a job waits until it is claimed, as a rule
 
@@ -42,7 +43,8 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     pid: int = 0
     version: str = ""
     places: int = 0  # jobs at once
-    kinds: list[str] = []  # of work that it can do
+    #: Of work that it can do.
+    kinds: Annotated[list[str], msgspec.Meta(max_length=KINDS_MAX)] = []
 
 
 class WorkerRecord(msgspec.Struct):

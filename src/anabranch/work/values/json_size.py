@@ -97,3 +97,7 @@ def number(text: str) -> float:
     if value in (float("inf"), float("-inf")):
         raise ValueError("Number out of range")
     return value
+
+
+#: Of a text that was looked over.
+decode = msgspec.json.Decoder(float_hook=number).decode

@@ -21,7 +21,6 @@ import msgspec
 from anabranch.errors import InputError, NotFound
 from anabranch.store.ports import Hold, Payloads
 from anabranch.work.values.json_check import MAX_DEPTH
-from anabranch.work.values.json_size import PAYLOAD, number, scan
 
 REF = "_ref"
 KIND = "result_ref"
@@ -30,7 +29,6 @@ _SCALARS = (type(None), bool, int, float, str)
 _GZIP = b"\x1f\x8b"  # no JSON text begins like this
 _HASH = re.compile(r"[0-9a-f]{64}")
 _decode = msgspec.json.Decoder().decode
-_decode_hard = msgspec.json.Decoder(float_hook=number).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -112,10 +110,12 @@ def unpack(content: bytes, bytes_max: int, what: str) -> bytes:
 
 def read_untrusted(content: bytes, bytes_max: int, what: str) -> Any:
     """The value of a payload that somebody made who may send whatever they like."""
+    from anabranch.work.values import json_size
+
     plain = unpack(content, bytes_max, what) if is_packed(content) else content
     try:
-        scan(plain, PAYLOAD, MAX_DEPTH)  # before anything is built of it
-        return _decode_hard(plain)
+        json_size.scan(plain, json_size.PAYLOAD, MAX_DEPTH)  # before anything is built of it
+        return json_size.decode(plain)
     except InputError as error:
         raise InputError(f"{what} cannot be kept: {error.message}", code=error.code) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
