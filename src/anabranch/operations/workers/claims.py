@@ -78,6 +78,14 @@ class PendingClaim(msgspec.Struct):
     task: asyncio.Task[list[Key]]
     askers: list[Callable[[], bool]]
 
+    async def heard_by(self, gone: Callable[[], bool]) -> list[Key]:
+        """Its answer; who has it, or has left, is known no more."""
+        self.askers.append(gone)
+        try:
+            return await _unless_withdrawn(self.task)
+        finally:
+            self.askers.remove(gone)
+
     @property
     def came_to_nothing(self) -> bool:
         if not self.task.done():
@@ -137,7 +145,7 @@ class Claims:
 
         if claim:
             name = (pool, by.token, worker, claim)
-            keys = await _unless_withdrawn(self._once(name, begin, gone))
+            keys = await self._once(name, begin).heard_by(gone)
         else:
             keys = await begin(gone)
         claimed = await self._packed(keys, worker, items)
@@ -205,8 +213,7 @@ class Claims:
         self,
         name: tuple[str, str, str, str],
         begin: Callable[[Callable[[], bool]], Coroutine[Any, Any, list[Key]]],
-        gone: Callable[[], bool],
-    ) -> asyncio.Task[list[Key]]:
+    ) -> PendingClaim:
         """The one answer to a question that may be asked several times."""
         known = self._asked.pop(name, None)
         if known is None or known.came_to_nothing:
@@ -215,14 +222,13 @@ class Claims:
                 begin(lambda: all(each() for each in askers))
             )
             known = PendingClaim(task, askers)
-        known.askers.append(gone)
         self._asked[name] = known  # the last one now
         for old in list(self._asked):
             if len(self._asked) <= CLAIMS_KEPT:
                 break
             if self._asked[old].task.done():
                 del self._asked[old]
-        return known.task
+        return known
 
     async def _take(
         self,

@@ -22,6 +22,7 @@ import msgspec
 from anabranch.runtime.jobs.concurrency import ReadyJob
 
 WORKERS_KEPT = 1000  # of a pool: those who asked last
+POOLS_OF_WORKER = 100  # those that it asked for last
 POOLS_KEPT = 1000  # without jobs: any name can be asked for
 KINDS_MAX = 500  # that a worker says to know
 EVERY_POOL = "*"
@@ -52,7 +53,7 @@ class WorkerRecord(msgspec.Struct):
 
     seen_at: int
     about: WorkerReport
-    pools: set[str]
+    pools: OrderedDict[str, None]  # the last one asked for last
 
 
 class PoolQueue:
@@ -206,10 +207,13 @@ class PoolQueues:
     def _remember(self, pool: str, worker: str, at: int, about: WorkerReport | None) -> None:
         known = self._workers.get(worker)
         if known is None:
-            known = self._workers[worker] = WorkerRecord(at, WorkerReport(), set())
+            known = self._workers[worker] = WorkerRecord(at, WorkerReport(), OrderedDict())
             if len(self._workers) > WORKERS_KEPT:
                 self._workers.popitem(last=False)
-        known.pools.add(pool)
+        known.pools[pool] = None
+        known.pools.move_to_end(pool)
+        if len(known.pools) > POOLS_OF_WORKER:
+            known.pools.popitem(last=False)
         known.about = about or known.about
         self.heard(worker, at)
 

@@ -25,6 +25,7 @@ log = logging.getLogger("anabranch.http")
 
 MEDIA = "application/problem+json"
 DETAIL_LETTERS = 1000
+RETRY_SECONDS = "1"  # of what there is too much of at the moment
 _encode = msgspec.json.Encoder().encode
 
 
@@ -95,6 +96,7 @@ BY_CODE: Mapping[str, int] = {
     "engine_stopped": 503,
     "no_answer": 504,
     "too_many_values": 413,
+    "logs_full": 429,
     "hook_secret": 503,
     "defect": 500,
     "damaged_run": 500,
@@ -115,6 +117,7 @@ HINTS: Mapping[str, str] = {
     "not_a_session": "only runs of orchestrations have receipts and processes",
     "not_json": "send plain JSON: no NaN, no infinity, at most the depth that the message names",
     "too_many_values": "send less at once, or keep it in a file or a bucket that others read",
+    "logs_full": "send the same batches again, a little later",
     "bad_run_id": "leave `run` out to get a new id",
     "no_loop": "GET /api/v1/runs/{run}/loops lists its loops",
     "engine_closed": "the server is stopping; retry when it is back",
@@ -220,7 +223,8 @@ def from_error(error: errors.AnabranchError) -> web.Response:
         count = len(error.problems)
         said = f"the definition has {count} problem{'s' if count != 1 else ''}"
         return problem(status, error.code, detail=said, problems=error.problems)
-    return problem(status, error.code, detail=error.message)
+    headers = {"Retry-After": RETRY_SECONDS} if status == 429 else None
+    return problem(status, error.code, detail=error.message, headers=headers)
 
 
 def _from_aiohttp(request: web.Request, error: web.HTTPException) -> web.Response:

@@ -22,7 +22,6 @@ from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import answer, cursor, read_body, read_cursor
 from anabranch.surfaces.http.routes import API, PARTS, Route, actor_of
 
-
 STATUSES_MAX = 20  # more than there are
 
 
