@@ -34,12 +34,11 @@ from anabranch.runtime.values.sealing import Sealed, checked_marks, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
 from anabranch.work.kinds.child import child_of, name_in_run
-from anabranch.work.loops.results import Loops
+from anabranch.work.loops.results import Loops, page_of
 from anabranch.work.run_at_work import working_for
 from anabranch.work.tracing import traceparent, working_in
 from anabranch.work.values.payloads import StoredPayloads, encoded, purged, read_untrusted
 
-RESULTS_AT_ONCE = 500  # are looked at together, and as many of them sent as fit
 RESULTS_BYTES = 4 * 1024 * 1024
 READ_AT_ONCE = 2  # payloads, each of which may take ten times its size in memory
 
@@ -116,18 +115,8 @@ class JobData:
         if not self._engine.rights.strictly_loop(out.run, ref):
             raise NotFound(f"the job knows of no loop {ref:.200}", code="no_loop")
         total = await self._loops.size(ref)
-        found: list[Any] = []
-        first, size = min(first, total), 0
-        stop = min(stop, total)
-        while first + len(found) < stop:
-            begin = first + len(found)
-            count = min(len(found) + 1, RESULTS_AT_ONCE)  # the next ones are hardly larger
-            more = await self._loops.results(ref, begin, min(begin + count, stop))
-            for result in more:
-                size += len(encoded(result))
-                if size > RESULTS_BYTES and found:
-                    return ResultsPage(total=total, first=first, results=found)
-                found.append(result)
+        first = min(first, total)
+        found = await page_of(self._loops, ref, first, min(stop, total), RESULTS_BYTES)
         return ResultsPage(total=total, first=first, results=found)
 
     async def whole(self, out: LeaseClaim, sha256: str, *, inline: bool) -> Any:
