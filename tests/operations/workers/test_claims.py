@@ -63,7 +63,8 @@ def test_who_asked_for_a_claim_is_forgotten_with_its_answer() -> None:
             waiting = [
                 asyncio.ensure_future(server.claim(claim="c", wait_seconds=30)) for _ in range(3)
             ]
-            asked = server.parts.pools.claim.__self__._asked
+            claims: Any = getattr(server.parts.pools.claim, "__self__")  # noqa: B009
+            asked = claims._asked
             await until(lambda: [len(one.askers) for one in asked.values()] == [3])
             await server.start(ONE)
             answers = [(await each)["tasks"] for each in waiting]

@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 
 from anabranch.errors import InputError
-from anabranch.work.kinds.http import performer
 from anabranch.work.kinds.http.performer import Http
 from anabranch.work.loops.collections.all import Collections
 from anabranch.work.loops.collections.port import CollectionError
+from anabranch.work.network.guarded_sessions import class_behind
 from anabranch.work.secrets.redaction import Keyring, Secret
 
 from ..support import run, server
@@ -196,7 +196,7 @@ def test_credentials_come_from_the_keychain_and_stay_with_the_host() -> None:
 def chained(monkeypatch: pytest.MonkeyPatch, public: int, ways: list[str]) -> list[Any]:
     """What three servers were asked where each page names another, and why that ended; one of them
     is taken for a public one."""
-    real = performer.class_behind
+    real = class_behind
 
     async def scenario() -> list[Any]:
         apis = [Api(), Api(), Api()]
@@ -208,7 +208,7 @@ def chained(monkeypatch: pytest.MonkeyPatch, public: int, ways: list[str]) -> li
             async def seen(url: str) -> Any:
                 return "public" if url.startswith(urls[public]) else await real(url)
 
-            monkeypatch.setattr(performer, "class_behind", seen)
+            monkeypatch.setattr("anabranch.work.kinds.http.performer.class_behind", seen)
             at = 0
             for number, way in enumerate(ways):
                 onward = way.format(*urls)
