@@ -5,7 +5,7 @@ A worker says them to a server, a process of a compute cluster to the dispatcher
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -64,6 +64,12 @@ def _more(answer: Answer) -> dict[str, Any]:
     return {**said, "tasks": answer.tasks} if answer.tasks else said
 
 
+#: Far more than any job writes, and no more than a server keeps of one.
+PARTS_MAX = 100_000
+Patches = Annotated[tuple[ContextPatch, ...], msgspec.Meta(max_length=PARTS_MAX)]
+TaskRuns = Annotated[tuple[TaskRun, ...], msgspec.Meta(max_length=PARTS_MAX)]
+
+
 class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
 
@@ -75,13 +81,13 @@ class ReportBody(_Body, frozen=True):
     result: Any = None
     payload: str = ""
     outcome: str = "ok"
-    patches: tuple[ContextPatch, ...] = ()
+    patches: Patches = ()
     wait_ms: int = 0
     shard: ShardReport | None = None
     locals: dict[str, Any] = {}
     inline: bool = False  # keep the result in the log, however large
     redacted: int = 0  # in so many places the worker has put stars for a secret
-    tasks: tuple[TaskRun, ...] = ()  # the executions of tasks it is made of
+    tasks: TaskRuns = ()  # the executions of tasks it is made of
 
     def answer(self) -> Answer:
         kind = InlineAnswer if self.inline else Answer
@@ -107,10 +113,10 @@ class FailBody(_Body, frozen=True):
     retryable: bool = True
     details: Any = None
     status: Literal["error", "aborted", "cancel_run"] = "error"
-    patches: tuple[ContextPatch, ...] = ()
+    patches: Patches = ()
     locals: dict[str, Any] = {}
     redacted: int = 0
-    tasks: tuple[TaskRun, ...] = ()
+    tasks: TaskRuns = ()
 
     def answer(self) -> Answer:
         return Answer(

@@ -29,6 +29,8 @@ from anabranch.work.logs.limits import LogLimits
 FLUSH_SECONDS = 0.1
 BYTES_AT_ONCE = 256 * 1024  # in one transaction: it must not hold up the commit of a turn
 ROWS_AT_ONCE = 200
+HANDED_BYTES = 32 * 1024 * 1024  # of workers, that wait to be written
+PIECE_BYTES = 200  # in memory, beside its text
 RUNS_KEPT = 500  # whose numbers are known without asking the store
 TRIES = 2
 _encode = msgspec.json.Encoder().encode
@@ -60,6 +62,7 @@ class LogWriter(AttemptLogs):
         self._store = store
         self._runs: OrderedDict[str, _RunLog] = OrderedDict()
         self._handed: list[AttemptBatch] = []
+        self._handed_bytes = 0
         self._thread: threading.Thread | None = None
         self._something = threading.Event()
         self._closing = threading.Event()
@@ -109,7 +112,13 @@ class LogWriter(AttemptLogs):
         """What a worker has sent; it is cleaned of the secrets that are known here, too."""
         with self._lock:
             self._handed += [self._starred(one) for one in handed]
+            self._handed_bytes += sum(map(_bytes_in_memory, handed))
         self.awake()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether workers hand in more than the store takes: they have to come again."""
+        return self._handed_bytes >= HANDED_BYTES
 
     def _starred(self, handed: AttemptBatch) -> AttemptBatch:
         redactor = self.redactor
@@ -141,7 +150,7 @@ class LogWriter(AttemptLogs):
 
     def _taken(self) -> list[AttemptBatch]:
         with self._lock:
-            taken, self._handed = self._handed, []
+            taken, self._handed, self._handed_bytes = self._handed, [], 0
         for one in self.waiting():
             before = one.dropped
             key = one.run, one.job, one.attempt, one.step
@@ -233,6 +242,10 @@ class LogWriter(AttemptLogs):
             self._thread.join()
         self.flush()
         self.shut()
+
+
+def _bytes_in_memory(handed: AttemptBatch) -> int:
+    return handed.batch.size + PIECE_BYTES * len(handed.batch.pieces)
 
 
 def _wait_for_something(something: threading.Event, closing: threading.Event) -> bool:

@@ -57,6 +57,24 @@ def test_a_claim_waits_for_the_first_job_and_no_longer_than_it_says() -> None:
     run(scenario())
 
 
+def test_who_asked_for_a_claim_is_forgotten_with_its_answer() -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            waiting = [
+                asyncio.ensure_future(server.claim(claim="c", wait_seconds=30)) for _ in range(3)
+            ]
+            claims: Any = getattr(server.parts.pools.claim, "__self__")  # noqa: B009
+            asked = claims._asked
+            await until(lambda: [len(one.askers) for one in asked.values()] == [3])
+            await server.start(ONE)
+            answers = [(await each)["tasks"] for each in waiting]
+            answers += [(await server.claim(claim="c"))["tasks"] for _ in range(3)]
+            assert len({str(each) for each in answers}) == 1
+            assert [one.askers for one in asked.values()] == [[]]
+
+    run(scenario())
+
+
 def test_jobs_of_several_runs_are_handed_out_in_turn() -> None:
     async def scenario() -> None:
         async with serving() as server:

@@ -8,13 +8,16 @@ import hashlib
 import io
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from anabranch.kernel import events as e
+from anabranch.operations.workers import job_data
 from anabranch.runtime.live_run import history
+from anabranch.work.values import json_size
 from surfaces.worker.support import ONE, Server, playbook, run, serving, until, working
 
 LARGE = playbook("""
@@ -185,6 +188,50 @@ def test_what_is_kept_for_a_worker_is_json_that_the_engine_can_read_later() -> N
                 assert await reply.json() == {"a": [1, 2]}
             await server.good(task, "report", {"payload": kept["sha256"]})
             assert (await server.parts.verbs.wait(task["run"])).results["far"] == {"a": [1, 2]}
+
+    run(scenario())
+
+
+def test_what_is_uploaded_is_counted_before_anything_is_built_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """64 MB of empty lists are 63 KB once they are packed, and were 7 GB once they were read."""
+    many = gzip.compress(b"[" + b"[]," * 1_100_000 + b"[]]")
+
+    def read(_content: bytes) -> Any:
+        raise AssertionError("it was read")
+
+    async def scenario() -> None:
+        async with serving() as server:
+            task = await claim_one(server, ONE)
+            with monkeypatch.context() as patched:
+                patched.setattr(json_size, "decode", read)
+                status, answer = await put(server, task, many)
+            assert (status, answer["code"]) == (413, "too_many_values")
+            assert answer["hint"]
+            assert server.parts.store.payload(hashlib.sha256(many).hexdigest()) is None
+            rows = gzip.compress(b"[" + b"[7]," * 300_000 + b"[7]]")  # as a query gives them
+            assert (await put(server, task, rows))[0] == 200
+
+    run(scenario())
+
+
+def test_few_payloads_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, most = 0, 0
+
+    def read(_content: bytes, *_more: Any) -> Any:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        time.sleep(0.02)
+        now -= 1
+
+    async def scenario() -> None:
+        monkeypatch.setattr(job_data, "read_untrusted", read)
+        async with serving() as server:
+            task = await claim_one(server, ONE)
+            await asyncio.gather(*(put(server, task, b"[%d]" % n) for n in range(10)))
+        assert most == job_data.READ_AT_ONCE
 
     run(scenario())
 

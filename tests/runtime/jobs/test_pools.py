@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.parts import Parts
-from anabranch.runtime.jobs.pool_queues import WORKERS_KEPT, Lease, PoolQueues
+from anabranch.runtime.jobs.pool_queues import POOLS_OF_WORKER, WORKERS_KEPT, Lease, PoolQueues
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.work.kinds.callables import Toolbox
@@ -73,6 +73,17 @@ def test_only_the_last_workers_that_asked_are_remembered() -> None:
     assert len(pools.workers("gpu")) == WORKERS_KEPT
     assert "w0" not in pools.workers("gpu")
     assert (pools.asked("gpu"), pools.asked("other")) == (WORKERS_KEPT + 9, 0)
+
+
+def test_of_a_worker_only_the_last_pools_that_it_asked_for_are_remembered() -> None:
+    pools = PoolQueues()
+    for number in range(POOLS_OF_WORKER + 10):
+        pools.saw(f"p{number}", "w", number)
+        pools.saw("gpu", "w", number)
+    ((_, worker),) = pools.all_workers()
+    assert len(worker.pools) == POOLS_OF_WORKER
+    assert worker.pools.keys() >= {"gpu", f"p{POOLS_OF_WORKER + 9}"}
+    assert "p0" not in worker.pools
 
 
 @pytest.mark.parametrize(

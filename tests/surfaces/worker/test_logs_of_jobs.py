@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from anabranch.operations.logs.log_lines import LogLine, LogQuery, LogReader
+from anabranch.runtime import log_writer
 from anabranch.surfaces.worker import log_sender
 from hangs import HANG_SECONDS
 
@@ -185,5 +187,44 @@ def test_escapes_that_a_worker_sends_are_not_kept() -> None:
             body = {"batches": [{**BATCH, "size": 50, "pieces": [piece]}]}
             assert (await _said(server, f"{job}/logs?worker=w1", body))[0] == 200
             assert texts(server, name) == ["x\ufffd"]
+
+    run(scenario())
+
+
+def test_lines_that_the_store_does_not_keep_up_with_are_refused_for_the_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_writer, "HANDED_BYTES", 5000)
+    door = threading.Event()
+
+    async def scenario() -> None:
+        async with serving() as server:
+            write = server.parts.store.append_logs
+
+            def append_logs(*rows: Any) -> None:
+                assert door.wait(HANG_SECONDS)
+                write(*rows)
+
+            monkeypatch.setattr(server.parts.store, "append_logs", append_logs)
+            name, job = await _claimed(server)
+            url, sent = f"{job}/logs?worker=w1", 0
+            try:
+                while True:
+                    body = {"batches": [{**BATCH, "first_line": sent, "start": 6 * sent}]}
+                    async with server.session.post(url, json=body) as answer:
+                        if answer.status != 200:
+                            assert (answer.status, (await answer.json())["code"]) == (
+                                429,
+                                "logs_full",
+                            )
+                            assert int(answer.headers["Retry-After"]) > 0
+                            break
+                    sent += 1
+                    assert sent < 100
+            finally:
+                door.set()
+            assert texts(server, name) == ["hello"] * sent
+            assert await _said(server, url, body) == (200, "")
+            assert texts(server, name) == ["hello"] * (sent + 1)
 
     run(scenario())

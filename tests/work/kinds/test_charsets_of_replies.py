@@ -125,9 +125,7 @@ _DECODERS = {
     "_state",
     "_states",
     "abi",
-    "_SMALL",
-    "_LARGE",
+    "json_size",
     "_HEADER",
     "_LINE",
-    "_LARGE if large else _SMALL",
 }

@@ -18,6 +18,7 @@ import pytest
 
 from anabranch.kernel.values import Answer, Fault
 from anabranch.work.kind_options import NatsOptions
+from anabranch.work.kinds.nats import client
 from anabranch.work.kinds.nats.client import NatsConnection, NatsLogin, read_place
 from anabranch.work.kinds.nats.performer import Nats
 from anabranch.work.network.addresses import read_policy
@@ -289,3 +290,64 @@ def test_a_server_that_misbehaves_fails_the_task_and_nothing_else(
             return await Nats().perform(job)
 
     assert fault_of(run(scenario())).kind == kind
+
+
+@asynccontextmanager
+async def flooding(*said: bytes) -> AsyncIterator[tuple[str, list[int]]]:
+    """Greets, and then says the same things for as long as somebody reads."""
+    sent = [0]
+
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"INFO {}\r\n" + said[0])
+        with suppress(ConnectionError, asyncio.CancelledError):
+            while True:
+                writer.write(said[1] * 100)
+                await writer.drain()
+                sent[0] += 100 * len(said[1])
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", sent
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (b"", b"MSG x 1 100\r\n" + b"x" * 100 + b"\r\n"),
+        (b"PONG\r\n", b"MSG _INBOX.x 1 100\r\n" + b"x" * 100 + b"\r\n"),
+        (b"PONG\r\n", b"MSG _INBOX.x 1 0\r\n\r\n"),
+        (b"PONG\r\n", b"MSG x 99 100\r\n" + b"x" * 100 + b"\r\n"),
+        (b"PONG\r\n", b"PING\r\n"),
+        (b"PONG\r\n", b"+OK\r\n"),
+    ],
+    ids=["before its PONG", "in place of an answer", "empty", "of others", "pings", "words"],
+)
+def test_a_server_that_does_not_end_is_given_up_and_fills_no_memory(
+    first: bytes, again: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_MORE_BYTES", 100_000)
+
+    async def scenario() -> tuple[Answer, int]:
+        async with flooding(first, again) as (address, sent):
+            job = task("nats", operation="kv_get", url=address, bucket="b", key="k")
+            return await Nats(NatsOptions(bytes_max=100_000)).perform(job), sent[0]
+
+    answer, sent = run(scenario())
+    assert fault_of(answer).kind == "result"
+    assert "200,000 bytes" in fault_of(answer).message
+    assert sent < 20_000_000  # the rest of which is in the buffers of two sockets
+
+
+def test_messages_to_no_subscription_of_ours_are_not_kept() -> None:
+    others = b"MSG x 99 3\r\nabc\r\n" * 50
+    mine = b"MSG y 1 3\r\nyes\r\n"
+
+    async def scenario() -> None:
+        async with pretender(b"INFO {}\r\n", others + mine + b"PONG\r\n") as address:
+            place = read_place(address)
+            async with await NatsConnection.connect(place, place.login) as nats:
+                assert len(nats._aside) == 1
+                assert (await nats.received()).payload == b"yes"
+
+    run(scenario())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 import pytest
@@ -12,6 +13,7 @@ from anabranch.errors import InputError
 from anabranch.work.kinds.http.performer import Http
 from anabranch.work.loops.collections.all import Collections
 from anabranch.work.loops.collections.port import CollectionError
+from anabranch.work.network.guarded_sessions import class_behind
 from anabranch.work.secrets.redaction import Keyring, Secret
 
 from ..support import run, server
@@ -189,6 +191,71 @@ def test_credentials_come_from_the_keychain_and_stay_with_the_host() -> None:
 
     run(scenario())
     assert seen == ["Bearer tok-123456"]
+
+
+def chained(monkeypatch: pytest.MonkeyPatch, public: int, ways: list[str]) -> list[Any]:
+    """What three servers were asked where each page names another, and why that ended; one of them
+    is taken for a public one."""
+    real = class_behind
+
+    async def scenario() -> list[Any]:
+        apis = [Api(), Api(), Api()]
+        http = Http()
+        collections = Collections(performers={"http": http})
+        async with AsyncExitStack() as stack:
+            urls = [await stack.enter_async_context(server(api)) for api in apis]
+
+            async def seen(url: str) -> Any:
+                return "public" if url.startswith(urls[public]) else await real(url)
+
+            monkeypatch.setattr("anabranch.work.kinds.http.performer.class_behind", seen)
+            at = 0
+            for number, way in enumerate(ways):
+                onward = way.format(*urls)
+                apis[at].pages[f"/p{number}"] = {"data": [number], "next": onward}
+                at = next((n for n, url in enumerate(urls) if onward.startswith(url)), at)
+            apis[at].pages[f"/p{len(ways)}"] = {"data": [9]}
+            value = {"pages": {"url": f"{urls[0]}/p0", "items": "data", "next": "next"}}
+            descriptor = await collections.describe(value)
+            cursor, ended, refusal = None, False, ""
+            try:
+                while not ended:  # as shards are cut, each perhaps by another process
+                    fresh = Collections(performers={"http": http})
+                    cuts = await fresh.cut(descriptor, cursor, 1, 1)
+                    cursor, ended = cuts.next_cursor, cuts.end
+            except CollectionError as error:
+                refusal = str(error)
+        await http.close()
+        await collections.close()
+        return [*(api.requests for api in apis), refusal]
+
+    return run(scenario())
+
+
+def test_an_address_that_a_page_names_reaches_no_more_than_a_redirect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # From this machine to a metadata service.
+    first, *_, refusal = chained(monkeypatch, 2, ["http://169.254.169.254/p1"])
+    assert (set(first), "must not lead" in refusal) == ({"/p0"}, True)
+    # From a public server into the own network.
+    first, inside, _, refusal = chained(monkeypatch, 0, ["{1}/p1"])
+    assert (set(first), inside, "must not lead" in refusal) == ({"/p0"}, [], True)
+    # Over a public server back inside, also where the author has named that host.
+    for back in ("{0}/p2", "{2}/p2"):
+        first, public, third, refusal = chained(monkeypatch, 1, ["{1}/p1", back])
+        assert (set(first), set(public), third) == ({"/p0"}, {"/p1"}, [])
+        assert "must not lead" in refusal
+
+
+def test_pages_of_the_host_that_the_author_named_are_followed_wherever_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, *_, refusal = chained(monkeypatch, 0, ["/p1", "{0}/p2"])
+    assert refusal == ""
+    assert set(first) == {"/p0", "/p1", "/p2"}
+    first, second, *_ = chained(monkeypatch, 2, ["{1}/p1", "{1}/p2", "{0}/p3"])
+    assert (set(first), set(second)) == ({"/p0", "/p3"}, {"/p1", "/p2"})
 
 
 @pytest.mark.parametrize(

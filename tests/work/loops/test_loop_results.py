@@ -81,7 +81,7 @@ def everything(stage: Stage, *texts: str) -> list[list[Any]]:
     async def scenario() -> list[list[Any]]:
         async with Engine(":memory:", toolbox=stage.box) as engine:
             refs = [await stage.finished(engine, text) for text in texts]
-            return [await stage.loops.results(ref, 0, 10**9) for ref in refs]
+            return [await stage.loops.results(ref, 0, 10**9, None) for ref in refs]
 
     return run(scenario())
 
@@ -138,7 +138,7 @@ def test_a_redriven_loop_has_those_of_all_its_origins(stage: Stage, mode: str) -
             for _ in range(2):
                 runs.append(await engine.redrive(runs[-1]))
                 await engine.wait(runs[-1])
-            return [await stage.loops.results(ref_of(one), 0, 99) for one in runs]
+            return [await stage.loops.results(ref_of(one), 0, 99, None) for one in runs]
 
     first, second, third = run(scenario())
     assert first == [0, 1, None, 3, 4, 5, 6, None, None, 9]
@@ -174,7 +174,7 @@ def test_what_has_no_results_is_refused_with_the_reason(stage: Stage) -> None:
                 await loops.size("anabranch:run:x")
             gate.set()
             await engine.wait(open_one)
-            assert await loops.results(ref_of(open_one), 0, 9) == [None]
+            assert await loops.results(ref_of(open_one), 0, 9, None) == [None]
 
     run(scenario())
 

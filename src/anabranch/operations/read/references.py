@@ -15,10 +15,11 @@ from anabranch.errors import InputError
 from anabranch.kernel.privacy import public
 from anabranch.operations.read.reader import Reader
 from anabranch.runtime.values.step_results import StepResults
-from anabranch.work.loops.results import LoopResults, is_loop, run_of, step_in
+from anabranch.work.loops.results import LoopResults, is_loop, page_of, run_of, step_in
 from anabranch.work.values.payloads import StoredPayloads, load, place_in
 
 PAGE_MAX = 10_000
+PAGE_BYTES = 4 * 1024 * 1024  # or one result
 FORMS = "anabranch:run:RUN/step/NAME, anabranch:run:RUN/loop/ID or anabranch:sha256:HASH"
 
 
@@ -49,11 +50,11 @@ async def read_reference(read: Reader, ref: str, *, offset: int = 0, limit: int 
         private = read.private(found_run)
     total = await results.size(ref)
     if step_in(ref) is not None:
-        [value] = await results.results(ref, 0, 1)
+        [value] = await results.results(ref, 0, 1, None)
         return Referred(ref=ref, value=public(value, private))
     offset = min(offset, total)
-    stop = min(offset + limit, total)
-    found = await results.results(ref, offset, stop)
+    found = await page_of(results, ref, offset, min(offset + limit, total), PAGE_BYTES)
+    stop = offset + len(found)
     return Referred(
         ref=ref,
         value=public(found, private),

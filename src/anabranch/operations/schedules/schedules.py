@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from anabranch.clock import Clock
 from anabranch.dialects.schedule import (
+    INSTANTS_MAX,
     ScheduleError,
     ScheduleSpec,
     given_at,
@@ -61,7 +62,7 @@ class ScheduleDraft(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     file: str = "<text>"  # what the file of the definition is called; none is read
     cron: str | None = None
     every: str | int | float | None = None
-    at: str | list[str] | None = None
+    at: str | Annotated[list[str], msgspec.Meta(max_length=INSTANTS_MAX)] | None = None
     timezone: str | None = None
     begin: str | None = None  # no tick comes before
     overlap: str | None = None  # skip, queue or cancel_running

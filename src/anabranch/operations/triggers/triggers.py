@@ -4,7 +4,7 @@ matter which process it comes from, or whether an engine is at work on the store
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -68,6 +68,7 @@ RETRIED_MOST = 100_000
 TRIGGERS_MAX = 1000
 HEADER_LETTERS = 100
 SENDERS_MAX = 100
+ENDINGS_MAX = 20  # more than there are
 
 
 class HookDraft(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -80,7 +81,8 @@ class HookDraft(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     header: str = ""  # that has the signature, instead of the one of the scheme
     window: str | int | float | None = None  # how old a signed call may be (5m)
     remember: str | int | float | None = None  # how long calls of the scheme github are kept (90d)
-    senders: list[str] = []  # names of tokens that may call
+    #: Names of tokens that may call.
+    senders: Annotated[list[str], msgspec.Meta(max_length=SENDERS_MAX)] = []
     key: str | None = None  # template; two calls with the same text are one
 
 
@@ -88,7 +90,9 @@ class AfterDraft(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Fired by runs that have finished."""
 
     definition: str = ""  # its name; without one any
-    statuses: list[Ending] = msgspec.field(default_factory=lambda: ["completed"])
+    statuses: Annotated[list[Ending], msgspec.Meta(max_length=ENDINGS_MAX)] = msgspec.field(
+        default_factory=lambda: ["completed"]
+    )
     labels: dict[str, str] = {}
 
 

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import secrets
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -37,6 +37,8 @@ log = logging.getLogger("anabranch.webhooks")
 
 HOOKS_MAX = 100
 REDELIVERED_MAX = 1_000_000
+KINDS_MAX = 200  # more than there are
+Kinds = Annotated[list[str], msgspec.Meta(max_length=KINDS_MAX)]
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -44,7 +46,7 @@ class HookDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What a new webhook is to be."""
 
     url: str
-    kinds: list[str]
+    kinds: Kinds
     labels: dict[str, str] = {}
     dialect: str | None = None
     name: str | None = None
@@ -57,7 +59,7 @@ class HookChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What is left out stays as it is."""
 
     url: str | None = None
-    kinds: list[str] | None = None
+    kinds: Kinds | None = None
     labels: dict[str, str] | None = None
     dialect: str | msgspec.UnsetType | None = msgspec.UNSET
     name: str | msgspec.UnsetType | None = msgspec.UNSET

@@ -28,7 +28,7 @@ from anabranch.operations.workers.leases import NOBODY, LeaseHolder
 from anabranch.operations.workers.recorded_names import recorded_names
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.jobs.concurrency import ReadyJob
-from anabranch.runtime.jobs.pool_queues import WorkerReport
+from anabranch.runtime.jobs.pool_queues import KINDS_MAX, WorkerReport
 from anabranch.runtime.jobs.wire import ClaimedJob, Item, is_range, shared_names, to_wire, travels
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.messages.codec import RunElsewhere
@@ -44,7 +44,6 @@ CLAIM_MAX = 1000  # jobs in one claim
 WAIT_SECONDS_MAX = 60.0
 LEASE_SECONDS = (1.0, 24 * 3600.0)
 NAME_MAX = 200
-KINDS_MAX = 500  # that a worker says to know
 CLAIMS_KEPT = 1000  # answers that can be asked for again
 LOOKUPS_KEPT = 10_000  # jobs whose credentials are known from when they were handed out
 
@@ -78,6 +77,14 @@ class PendingClaim(msgspec.Struct):
 
     task: asyncio.Task[list[Key]]
     askers: list[Callable[[], bool]]
+
+    async def heard_by(self, gone: Callable[[], bool]) -> list[Key]:
+        """Its answer; who has it, or has left, is known no more."""
+        self.askers.append(gone)
+        try:
+            return await _unless_withdrawn(self.task)
+        finally:
+            self.askers.remove(gone)
 
     @property
     def came_to_nothing(self) -> bool:
@@ -138,7 +145,7 @@ class Claims:
 
         if claim:
             name = (pool, by.token, worker, claim)
-            keys = await _unless_withdrawn(self._once(name, begin, gone))
+            keys = await self._once(name, begin).heard_by(gone)
         else:
             keys = await begin(gone)
         claimed = await self._packed(keys, worker, items)
@@ -206,8 +213,7 @@ class Claims:
         self,
         name: tuple[str, str, str, str],
         begin: Callable[[Callable[[], bool]], Coroutine[Any, Any, list[Key]]],
-        gone: Callable[[], bool],
-    ) -> asyncio.Task[list[Key]]:
+    ) -> PendingClaim:
         """The one answer to a question that may be asked several times."""
         known = self._asked.pop(name, None)
         if known is None or known.came_to_nothing:
@@ -216,14 +222,13 @@ class Claims:
                 begin(lambda: all(each() for each in askers))
             )
             known = PendingClaim(task, askers)
-        known.askers.append(gone)
         self._asked[name] = known  # the last one now
         for old in list(self._asked):
             if len(self._asked) <= CLAIMS_KEPT:
                 break
             if self._asked[old].task.done():
                 del self._asked[old]
-        return known.task
+        return known
 
     async def _take(
         self,

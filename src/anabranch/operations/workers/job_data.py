@@ -34,13 +34,13 @@ from anabranch.runtime.values.sealing import Sealed, checked_marks, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
 from anabranch.work.kinds.child import child_of, name_in_run
-from anabranch.work.loops.results import Loops
+from anabranch.work.loops.results import Loops, page_of
 from anabranch.work.run_at_work import working_for
 from anabranch.work.tracing import traceparent, working_in
 from anabranch.work.values.payloads import StoredPayloads, encoded, purged, read_untrusted
 
-RESULTS_AT_ONCE = 500  # are looked at together, and as many of them sent as fit
 RESULTS_BYTES = 4 * 1024 * 1024
+READ_AT_ONCE = 2  # payloads, each of which may take ten times its size in memory
 
 log = logging.getLogger("anabranch.engine")
 
@@ -75,6 +75,7 @@ class JobData:
         self._loops = loops
         self._start_child = start_child
         self._payloads = StoredPayloads(engine.store)
+        self._reading = asyncio.Semaphore(READ_AT_ONCE)
 
     def definition(self, out: LeaseClaim) -> Definition:
         """The source of what the job is part of."""
@@ -97,7 +98,8 @@ class JobData:
         """Keep what is too large for a report; gives its hash. That is another one than the worker
         may expect where the content had a sealed secret of its run in it."""
         live, _ = require_reader(self._engine, out)
-        content = await asyncio.to_thread(self._checked, live.sealed, content)
+        async with self._reading:
+            content = await asyncio.to_thread(self._checked, live.sealed, content)
         return await self._payloads.put(content, out.run)
 
     def _checked(self, sealed: Sealed, content: bytes) -> bytes:
@@ -113,24 +115,15 @@ class JobData:
         if not self._engine.rights.strictly_loop(out.run, ref):
             raise NotFound(f"the job knows of no loop {ref:.200}", code="no_loop")
         total = await self._loops.size(ref)
-        found: list[Any] = []
-        first, size = min(first, total), 0
-        stop = min(stop, total)
-        while first + len(found) < stop:
-            begin = first + len(found)
-            count = min(len(found) + 1, RESULTS_AT_ONCE)  # the next ones are hardly larger
-            more = await self._loops.results(ref, begin, min(begin + count, stop))
-            for result in more:
-                size += len(encoded(result))
-                if size > RESULTS_BYTES and found:
-                    return ResultsPage(total=total, first=first, results=found)
-                found.append(result)
+        first = min(first, total)
+        found = await page_of(self._loops, ref, first, min(stop, total), RESULTS_BYTES)
         return ResultsPage(total=total, first=first, results=found)
 
     async def whole(self, out: LeaseClaim, sha256: str, *, inline: bool) -> Any:
         """The result of a report that was sent ahead as a payload, fit to be recorded."""
         content = await self.payload(out, sha256)
-        light = await asyncio.to_thread(self._light, content, sha256, inline)
+        async with self._reading:
+            light = await asyncio.to_thread(self._light, content, sha256, inline)
         if light.sha256 and light.sha256 != sha256:  # it was written in another way than ours
             self._engine.keep_payload(out.run, light.sha256, light.content)
         return light.result

@@ -185,6 +185,8 @@ class WorkerApi:
         twice it is kept once."""
         check_batches(batches)
         live, job = require_lease_holder(self._engine, out)
+        if self._engine.logs.is_full:
+            raise Refused("the store does not keep up with what is printed", code="logs_full")
         key = out.run, out.job, out.attempt, job.step
         clean = live.sealed.clean_text()
         self._engine.logs.hand_in([AttemptBatch(*key, cleaned(one, clean)) for one in batches])

@@ -121,7 +121,7 @@ class NoLoops:
         ref: str,
         first: int,  # noqa: ARG002 - the port's signature
         stop: int,  # noqa: ARG002
-        bytes_max: int | None = None,  # noqa: ARG002
+        bytes_max: int | None,  # noqa: ARG002
     ) -> list[Any]:
         raise self._elsewhere(ref)
 

@@ -103,9 +103,7 @@ class RemoteLoops:
     async def size(self, ref: str) -> int:
         return (await self._page(ref, 0, 0)).total
 
-    async def results(
-        self, ref: str, first: int, stop: int, bytes_max: int | None = None
-    ) -> list[Any]:
+    async def results(self, ref: str, first: int, stop: int, bytes_max: int | None) -> list[Any]:
         found: list[Any] = []
         size = 0
         while first + len(found) < stop:

@@ -15,14 +15,16 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Set
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from anabranch.runtime.jobs.concurrency import ReadyJob
 
 WORKERS_KEPT = 1000  # of a pool: those who asked last
+POOLS_OF_WORKER = 100  # those that it asked for last
 POOLS_KEPT = 1000  # without jobs: any name can be asked for
+KINDS_MAX = 500  # that a worker says to know
 EVERY_POOL = "*"
 COME_SECONDS = 0.1  # from the news that a job waits until it is claimed, as a rule
 
@@ -42,7 +44,8 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     pid: int = 0
     version: str = ""
     places: int = 0  # jobs at once
-    kinds: list[str] = []  # of work that it can do
+    #: Of work that it can do.
+    kinds: Annotated[list[str], msgspec.Meta(max_length=KINDS_MAX)] = []
 
 
 class WorkerRecord(msgspec.Struct):
@@ -50,7 +53,7 @@ class WorkerRecord(msgspec.Struct):
 
     seen_at: int
     about: WorkerReport
-    pools: set[str]
+    pools: OrderedDict[str, None]  # the last one asked for last
 
 
 class PoolQueue:
@@ -204,10 +207,13 @@ class PoolQueues:
     def _remember(self, pool: str, worker: str, at: int, about: WorkerReport | None) -> None:
         known = self._workers.get(worker)
         if known is None:
-            known = self._workers[worker] = WorkerRecord(at, WorkerReport(), set())
+            known = self._workers[worker] = WorkerRecord(at, WorkerReport(), OrderedDict())
             if len(self._workers) > WORKERS_KEPT:
                 self._workers.popitem(last=False)
-        known.pools.add(pool)
+        known.pools[pool] = None
+        known.pools.move_to_end(pool)
+        if len(known.pools) > POOLS_OF_WORKER:
+            known.pools.popitem(last=False)
         known.about = about or known.about
         self.heard(worker, at)
 

@@ -246,9 +246,7 @@ class RunLoops:
             return await waited_out(partial(self._size, ref))
         return await self._size(ref)
 
-    async def results(
-        self, ref: str, first: int, stop: int, bytes_max: int | None = None
-    ) -> list[Any]:
+    async def results(self, ref: str, first: int, stop: int, bytes_max: int | None) -> list[Any]:
         if self._rights.shared:
             return await waited_out(partial(self._results, ref, first, stop, bytes_max))
         return await self._results(ref, first, stop, bytes_max)

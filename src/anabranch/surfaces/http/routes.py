@@ -101,7 +101,8 @@ def route_of(request: web.Request) -> Route | None:
 
 def is_for_programs(request: web.Request) -> bool:
     """Whether programs call what is below its first name, such as `/rpc`: they read no pages."""
-    return request.path.split("/", 2)[1] in request.app[ROOTS]
+    first = request.path.removeprefix("/").partition("/")[0]  # `OPTIONS *` has no path
+    return first in request.app[ROOTS]
 
 
 def actor_of(request: web.Request) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -41,6 +41,7 @@ T = TypeVar("T")
 PATH = "/rpc"
 BODY_BYTES = 1024 * 1024
 BATCH_MAX = 20  # calls, and the work that they are together
+PARAMS_MAX = 20
 ID_LETTERS = 200
 #: By code of JSON-RPC. Those from -32000 down are ours: the public texts name none.
 PARSE, REQUEST, METHOD, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
@@ -55,7 +56,7 @@ class RpcRequest(msgspec.Struct):
 
     jsonrpc: str
     method: str
-    params: list[Any] = []
+    params: Annotated[list[Any], msgspec.Meta(max_length=PARAMS_MAX)] = []
     id: int | str | None = None
 
 
@@ -155,6 +156,8 @@ async def _one(request: web.Request, asked: Any) -> dict[str, Any] | None:
     if not isinstance(method, str) or not isinstance(params, list | dict):
         return _error(number, REQUEST, "a call has a `method` and a list of `params`")
     given = params if isinstance(params, list) else [params]
+    if len(given) > PARAMS_MAX:
+        return _error(number, PARAMS, f"a call has at most {PARAMS_MAX} `params`")
     reply = await _called(request, number, method, given)
     return reply if "id" in asked else None
 

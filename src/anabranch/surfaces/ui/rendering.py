@@ -91,8 +91,9 @@ def fragment(template: str, macro: str, *given: Any) -> str:
 
 
 def html(text: str, status: int = 200) -> web.Response:
+    body = text.encode("utf-8", "replace")  # it may quote a path whose bytes are no UTF-8
     return web.Response(
-        text=text, status=status, content_type="text/html", charset="utf-8", headers=HEADERS
+        body=body, status=status, content_type="text/html", charset="utf-8", headers=HEADERS
     )
 
 

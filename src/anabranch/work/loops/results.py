@@ -38,6 +38,7 @@ PLACE = "anabranch:run:"
 _REF = re.compile(r"anabranch:run:([^/]+)/loop/l([0-9]+)")
 _STEP = re.compile(r"(?:anabranch:)?run:([^/]+)/step/(.+)", re.DOTALL)
 _ROWS_AT_ONCE = 64
+AT_ONCE = 500  # results of one page that are looked at together
 _INDEXES_KEPT = 4
 _PARTS_KEPT = 16
 
@@ -52,13 +53,17 @@ class Log(Protocol):
 StepResult = Callable[[str, str], Any]
 
 
+class ResultsTooLarge(InputError):
+    """They have more bytes than was asked for."""
+
+
 class Loops(Protocol):
     """Whoever can read the results of a loop or a step: in the log, or from whoever has the log."""
 
     async def size(self, ref: str) -> int: ...
 
     async def results(
-        self, ref: str, first: int, stop: int, bytes_max: int | None = None
+        self, ref: str, first: int, stop: int, bytes_max: int | None
     ) -> list[Any]: ...
 
 
@@ -112,9 +117,7 @@ class LoopResults:
         """How many items there are results for; those that failed count, and give null."""
         return 1 if step_in(ref) else (await self._index(ref)).size
 
-    async def results(
-        self, ref: str, first: int, stop: int, bytes_max: int | None = None
-    ) -> list[Any]:
+    async def results(self, ref: str, first: int, stop: int, bytes_max: int | None) -> list[Any]:
         """Those of the items `first … stop - 1`; refuses what is over `bytes_max` as JSON."""
         step = step_in(ref)
         if step is not None:
@@ -219,9 +222,30 @@ def _require_room(size: int, bytes_max: int) -> None:
         raise _too_large(bytes_max, "request fewer at once with `offset` and `limit`")
 
 
-def _too_large(bytes_max: int, hint: str) -> InputError:
+def _too_large(bytes_max: int, hint: str) -> ResultsTooLarge:
     limit = f"the limit of {bytes_max:,} bytes (setting artifact_bytes)"
-    return InputError(f"the results are over {limit}: {hint}")
+    return ResultsTooLarge(f"the results are over {limit}: {hint}")
+
+
+async def page_of(loops: Loops, ref: str, first: int, stop: int, bytes_max: int) -> list[Any]:
+    """The results from `first` on, as many as fit; one at least, however large it is. No more than
+    fits is in memory at once: more and more are asked for, and fewer where those are too many."""
+    if first >= stop:
+        return []
+    found = await loops.results(ref, first, first + 1, None)
+    left, count, grows = bytes_max - len(encoded(found)), 1, True
+    while (begin := first + len(found)) < stop:
+        try:
+            more = await loops.results(ref, begin, min(begin + count, stop), max(left, 0))
+        except ResultsTooLarge:
+            if count == 1:
+                break
+            count, grows = count // 2, False
+            continue
+        found += more
+        left -= len(encoded(more))
+        count = min(count * 2, AT_ONCE) if grows else count
+    return found
 
 
 class _Scan:

@@ -7,9 +7,11 @@ has one, and what a redirect may reach depends on the kinds of address that were
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from anabranch.work.network.addresses import (
     AddressClass,
@@ -71,6 +73,17 @@ def peer_class(response: aiohttp.ClientResponse) -> AddressClass:
         return class_of(str(peer[0])) if peer else "public"
     except ValueError:
         return "public"
+
+
+async def class_behind(url: str) -> AddressClass:
+    """The kind of address that a URL leads to, before anybody is called; a stranger's where that
+    is not known, or where one of several is."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(urlsplit(url).hostname, None)
+        kinds = [class_of(str(one[4][0])) for one in found]
+    except (OSError, ValueError):
+        return "public"
+    return "public" if "public" in kinds or not kinds else kinds[0]
 
 
 def headers_onward(headers: Mapping[str, str], url: URL, onward: URL) -> dict[str, str]:

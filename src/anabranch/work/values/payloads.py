@@ -20,7 +20,7 @@ import msgspec
 
 from anabranch.errors import InputError, NotFound
 from anabranch.store.ports import Hold, Payloads
-from anabranch.work.values.json_check import MAX_DEPTH, too_deep
+from anabranch.work.values.json_check import MAX_DEPTH
 
 REF = "_ref"
 KIND = "result_ref"
@@ -110,18 +110,16 @@ def unpack(content: bytes, bytes_max: int, what: str) -> bytes:
 
 def read_untrusted(content: bytes, bytes_max: int, what: str) -> Any:
     """The value of a payload that somebody made who may send whatever they like."""
+    from anabranch.work.values import json_size
+
     plain = unpack(content, bytes_max, what) if is_packed(content) else content
     try:
-        value = _decode(plain)
-        deep = too_deep(plain, value)
-    except RecursionError:
-        deep = True
+        json_size.scan(plain, json_size.PAYLOAD, MAX_DEPTH)  # before anything is built of it
+        return json_size.decode(plain)
+    except InputError as error:
+        raise InputError(f"{what} cannot be kept: {error.message}", code=error.code) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{what} is not JSON: {error}", code="not_json") from None
-    if deep:
-        message = f"{what} nests more than {MAX_DEPTH} levels: flatten the result"
-        raise InputError(message, code="too_deep")
-    return value
 
 
 def place_of(sha256: str) -> str:

@@ -107,6 +107,61 @@ def test_a_head_without_end_is_given_up() -> None:
     run(go())
 
 
+OPEN = b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+ASKED: dict[str, bytes] = {
+    "no path": b"OPTIONS *" + OPEN,
+    "a host for a path": b"CONNECT 127.0.0.1:80" + OPEN,
+    "a packing that is no text": b"POST /api/v1/runs" + OPEN + b"Content-Encoding: \xff\r\n",
+    "an origin that is no text": b"POST /api/v1/runs" + OPEN + b"Origin: http://\xff\r\n",
+    "a host that is no text": b"GET /api/v1/runs HTTP/1.1\r\nConnection: close\r\nHost: \xff\r\n",
+    "a media type that is no text": b"POST /login" + OPEN + b"Content-Type: \xff\r\n",
+    "an origin at a page": b"POST /login" + OPEN + b"Origin: http://\xff\r\n",
+    "a path that is no text": b"GET /\xff" + OPEN,
+    "a path of the API that is no text": b"GET /api/v1/\xff" + OPEN,
+    "a parameter that is no text": b"GET /login?next=/\xff" + OPEN,
+    "a token that is no text": b"GET /api/v1/runs" + OPEN + b"Authorization: Bearer \xff\r\n",
+}
+
+
+def test_what_strangers_ask_is_refused_without_a_fault_whatever_they_write(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def go() -> None:
+        async with serving(pages=True, **NEEDED) as door:
+
+            async def check(name: str) -> None:
+                status, head, body = await raw(door, ASKED[name] + b"\r\n")
+                assert status < 500, body
+                assert "charset=utf-8" in head or json.loads(body)["status"] == status
+                assert [
+                    one.getMessage() for one in caplog.records if one.levelname == "ERROR"
+                ] == []
+
+            assert await wrong_answers(ASKED, check) == []
+
+    run(go())
+
+
+def test_a_fault_of_ours_above_all_guards_is_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        async with serving(**NEEDED) as door:
+            assert door.server._runner is not None
+            app = door.server._runner.app
+            monkeypatch.setattr(app.router, "resolve", lambda _request: 1 // 0)
+            status, head, body = await raw(door, b"GET /api/v1/runs" + OPEN + b"\r\n")
+            assert (status, json.loads(body)["code"]) == (500, "internal")
+            assert "nosniff" in head
+            (line,) = caplog.records
+            assert line.exc_info is None
+            assert "\n" not in line.getMessage()
+            assert "ZeroDivisionError" in line.getMessage()
+            assert "test_bad_forms.py" in line.getMessage()
+
+    run(go())
+
+
 def test_a_second_request_hidden_in_the_first_is_never_answered() -> None:
     async def go() -> None:
         async with serving() as door:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 from contextlib import suppress
@@ -169,6 +170,7 @@ def test_a_cursor_that_is_not_ours_is_refused() -> None:
                         "ü",
                         "W251bGwsMV0",
                         "!" * 900,
+                        base64.b64encode(b"[" * 5000).decode(),
                     ],
                     check,
                 )

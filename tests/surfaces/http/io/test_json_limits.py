@@ -12,6 +12,7 @@ import pytest
 
 from anabranch.surfaces.http.io import json_limits, request_body
 from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.work.values import json_size
 from seeds import seeds
 
 BODY_BYTES = 16 * 1024 * 1024
@@ -40,7 +41,7 @@ def test_what_is_counted_is_what_is_there_wherever_the_pieces_end(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = Random(seed)
-    monkeypatch.setattr(json_limits, "PIECE_BYTES", dice.choice((1, 2, 3, 7, 64)))
+    monkeypatch.setattr(json_size, "PIECE_BYTES", dice.choice((1, 2, 3, 7, 64)))
     for _ in range(20):
         plain = [value(dice) for _ in range(5)]
         indent, ascii_only = dice.choice((None, 1)), dice.random() < 0.5

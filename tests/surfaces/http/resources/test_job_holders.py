@@ -12,6 +12,9 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel.state import Job
+from anabranch.operations.workers.cancel_watch import CancelWatch
+from anabranch.operations.workers.claims import CLAIM_MAX
+from anabranch.operations.workers.worker_api import WorkerApi
 
 from ..access import Door, Reply, serving
 from ..support import run
@@ -171,6 +174,26 @@ def test_logs_and_snapshots_of_before_have_jobs_without_a_holder() -> None:
 
 
 # -- pools -----------------------------------------------------------------------------------
+
+
+def test_jobs_that_are_too_many_to_watch_are_counted_before_one_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[Any] = []
+    monkeypatch.setattr(WorkerApi, "pool_of", lambda _self, out: looked.append(out))
+    monkeypatch.setattr(CancelWatch, "to_stop", lambda _self, out: looked.append(out))
+
+    async def go() -> None:
+        async with serving(require_tokens="yes") as door:
+            limited = door.server.access.create("limited", ["work"], None, ["gpu"])[1]
+            jobs = [{"run": "r", "job": str(n), "attempt": 1} for n in range(CLAIM_MAX + 1)]
+            watched = {"worker": "w1", "jobs": jobs}
+            reply = await door.ask("POST", "/jobs/watch", limited, watched)
+            assert (reply.status, reply.code) == (422, "schema")
+            assert "1000" in reply.text
+            assert looked == []
+
+    run(go())
 
 
 def test_a_token_for_some_pools_claims_withdraws_and_watches_only_there() -> None:

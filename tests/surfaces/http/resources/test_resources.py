@@ -6,6 +6,10 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
+from anabranch.operations.read import references
+
 from ...tables import wrong_answers
 from ..support import ASKING, HELLO, gated, looping, playbook, run, serving, step
 
@@ -367,6 +371,37 @@ def test_what_the_summary_of_a_final_step_refers_to_can_be_read() -> None:
             assert (page["value"], page["total"], page["next"]) == ([2, 4], 3, 2)
             rest = (await client.get(f"/results?ref={told['loops']['each']}&offset=2")).json
             assert (rest["value"], rest.get("next")) == ([6], None)
+
+    run(go())
+
+
+def test_a_page_of_results_ends_where_its_bytes_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 10_000
+    monkeypatch.setattr(references, "PAGE_BYTES", most)
+    sizes = [10] * 40 + [3000] * 20 + [50_000] + [10] * 30  # small ones first: those that mislead
+
+    async def go() -> None:
+        loop = {"in": sizes, "iterator": "n"}
+        each = step("each", "noop", "end", loop=loop, result="{{ 'x' * iter.n }}")
+        end = step("end", result="{{ args.loops.each }}")
+        text = playbook(each, end, executor={"spec": {"final_step": "end"}})
+        async with serving() as client:
+            name = await client.start(text)
+            await client.ended(name)
+            ref = (await client.get(f"/runs/{name}")).json["result"]
+            found: list[int] = []
+            while True:
+                path = f"/results?ref={ref}&limit=10000&offset={len(found)}"
+                reply = await client.get(path)
+                assert reply.status == 200, reply.text
+                page = reply.json
+                assert page["value"]
+                assert len(reply.text) < most + 1000 or len(page["value"]) == 1
+                found += map(len, page["value"])
+                if "next" not in page:
+                    break
+                assert page["next"] == len(found)
+            assert found == sizes
 
     run(go())
 

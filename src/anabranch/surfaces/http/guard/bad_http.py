@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from traceback import extract_tb
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -35,7 +36,8 @@ class Listener(RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         if status >= 500:
-            log.error("a connection from %s failed", request.remote, exc_info=exc)
+            # A fault above all guards. One line: strangers must not fill the log with tracebacks.
+            log.error("a request from %s failed: %s", request.remote, _described(exc, message))
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the answer is sent already")
         words = _QUOTED.split(message or "", maxsplit=1)[0].strip(" :.")
@@ -45,6 +47,16 @@ class Listener(RequestHandler):
         response = problem(status, code, detail=said, hint=hint, headers=headers)
         response.force_close()
         return response
+
+
+def _described(error: BaseException | None, message: str | None) -> str:
+    """What went wrong, and at which line of ours."""
+    if error is None:
+        return message or "there was no answer in time"
+    said = repr(str(error))[:200]  # in one line
+    calls = extract_tb(error.__traceback__)
+    place = f" at {calls[-1].filename}:{calls[-1].lineno}" if calls else ""
+    return f"{type(error).__name__} {said}{place}"
 
 
 def listening(server: web.Server) -> Callable[[], RequestHandler]:

@@ -1,86 +1,23 @@
-"""A look over a body before it is parsed: how deep it is, and how much there is in it.
-
-Parsing is one call that nobody can interrupt, and its time depends on the number of values and not
-on the number of bytes: sixteen megabytes of `[],[],[]…` would hold everybody up for seconds. This
-goes over the text piece by piece, lets others run in between, and stops at the first value too
-many. What it counts is right for a text that is JSON; of any other the parser says that it is none.
-"""
+"""What a body of JSON may hold beyond what its type says: how deep, and how much."""
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Iterator
-from itertools import accumulate
 from typing import Any
 
-import msgspec
-
+from anabranch.errors import InputError
 from anabranch.surfaces.http.io.problems import ApiError
-
-VALUES_MAX = 2_000_000
-CONTAINERS_MAX = 250_000  # lists and objects: each takes as long as a hundred numbers
-KEYS_MAX = 500_000
-PIECE_BYTES = 64 * 1024
-
-_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_BACKSLASHES = re.compile(rb"\\*")
+from anabranch.work.values import json_size
 
 
-class JsonSize(msgspec.Struct):
-    """What is outside of the strings of a text."""
-
-    depth: int = 0
-    deepest: int = 0
-    containers: int = 0
-    separators: int = 0  # commas: there is one value more than commas in every list and object
-    keys: int = 0
-
-    def take(self, bare: bytes) -> None:
-        """The next piece of the text, without its strings."""
-        self.containers += bare.count(b"[") + bare.count(b"{")
-        self.separators += bare.count(b",")
-        self.keys += bare.count(b":")
-        self._check("values", self.containers + self.separators, VALUES_MAX)
-        self._check("lists and objects", self.containers, CONTAINERS_MAX)
-        self._check("keys", self.keys, KEYS_MAX)
-        steps = memoryview(bare.translate(_STEPS, _NOT_BRACKETS)).cast("b")
-        heights = list(accumulate(steps, initial=self.depth))
-        self.depth, self.deepest = heights[-1], max(self.deepest, *heights)
-
-    def _check(self, what: str, count: int, most: int) -> None:
-        if count > most:
-            said = f"the JSON has more than {most:,} {what}"
-            hint = "send less at once, or put the data where the work can fetch it"
-            raise ApiError(413, "too_many_values", said, hint)
-
-
-def scan(body: bytes, depth: int) -> JsonSize:
-    """Look over a text; refuses one that is too deep or has too much in it."""
-    seen, inside = JsonSize(), False
-    for piece in _pieces(body):
-        plain = piece.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in piece else piece
-        parts = plain.split(b'"')  # by turns outside and inside of a string
-        seen.take(b"".join(parts[inside::2]))
-        inside ^= len(parts) % 2 == 0
-        if seen.deepest > depth:
-            raise too_deep(depth)
-        if len(body) > PIECE_BYTES:
-            time.sleep(0)  # whoever waits for the interpreter gets it now
-    return seen
-
-
-def _pieces(body: bytes) -> Iterator[bytes]:
-    """The text in parts, none of which ends between a backslash and what follows it."""
-    begin = 0
-    while begin < len(body):
-        end = begin + PIECE_BYTES
-        if end < len(body) and body[end - 1] == 0x5C:
-            behind = _BACKSLASHES.match(body, end)
-            end = (behind.end() if behind is not None else end) + 1
-        yield body[begin:end]
-        begin = end
+def scan(body: bytes, depth: int) -> json_size.JsonSize:
+    """Look over a body before anything is built of it; refuses what is too deep or too much."""
+    try:
+        return json_size.scan(body, json_size.BODY, depth)
+    except InputError as error:
+        if error.code == "too_deep":
+            raise too_deep(depth) from None
+        hint = "send less at once, or put the data where the work can fetch it"
+        raise ApiError(413, error.code, error.message, hint) from None
 
 
 def too_deep(depth: int) -> ApiError:
@@ -98,11 +35,3 @@ def keys_in(value: Any) -> int:
         elif type(each) is list:
             left.extend(each)
     return count
-
-
-def number(text: str) -> float:
-    """A number with a point, in bounded time: what is hard to round takes the parser ages."""
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError("Number out of range")
-    return value

@@ -25,6 +25,7 @@ log = logging.getLogger("anabranch.http")
 
 MEDIA = "application/problem+json"
 DETAIL_LETTERS = 1000
+RETRY_SECONDS = "1"  # of what there is too much of at the moment
 _encode = msgspec.json.Encoder().encode
 
 
@@ -94,6 +95,8 @@ BY_CODE: Mapping[str, int] = {
     "engine_closed": 503,
     "engine_stopped": 503,
     "no_answer": 504,
+    "too_many_values": 413,
+    "logs_full": 429,
     "hook_secret": 503,
     "defect": 500,
     "damaged_run": 500,
@@ -113,6 +116,8 @@ HINTS: Mapping[str, str] = {
     "not_finished": "wait for its end, or POST /api/v1/runs/{run}/cancel first",
     "not_a_session": "only runs of orchestrations have receipts and processes",
     "not_json": "send plain JSON: no NaN, no infinity, at most the depth that the message names",
+    "too_many_values": "send less at once, or keep it in a file or a bucket that others read",
+    "logs_full": "send the same batches again, a little later",
     "bad_run_id": "leave `run` out to get a new id",
     "no_loop": "GET /api/v1/runs/{run}/loops lists its loops",
     "engine_closed": "the server is stopping; retry when it is back",
@@ -160,10 +165,29 @@ def problem(
     )
     return web.Response(
         status=status,
-        body=_encode({"type": "about:blank", **msgspec.to_builtins(document)}),
+        body=_encoded({"type": "about:blank", **msgspec.to_builtins(document)}),
         content_type=MEDIA,
         headers=headers,
     )
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    try:
+        return _encode(document)
+    except UnicodeEncodeError:  # it quotes a header or a path whose bytes are no UTF-8
+        return _encode(_as_utf8(document))
+
+
+def _as_utf8(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case list():
+            return [_as_utf8(each) for each in value]
+        case dict():
+            return {key: _as_utf8(each) for key, each in value.items()}
+        case _:
+            return value
 
 
 def _short(text: str) -> str:
@@ -199,7 +223,8 @@ def from_error(error: errors.AnabranchError) -> web.Response:
         count = len(error.problems)
         said = f"the definition has {count} problem{'s' if count != 1 else ''}"
         return problem(status, error.code, detail=said, problems=error.problems)
-    return problem(status, error.code, detail=error.message)
+    headers = {"Retry-After": RETRY_SECONDS} if status == 429 else None
+    return problem(status, error.code, detail=error.message, headers=headers)
 
 
 def _from_aiohttp(request: web.Request, error: web.HTTPException) -> web.Response:

@@ -18,9 +18,10 @@ from aiohttp import web
 
 from anabranch.net.problems import did_you_mean
 from anabranch.surfaces.http.io.body_errors import misfit
-from anabranch.surfaces.http.io.json_limits import keys_in, number, scan, too_deep
+from anabranch.surfaces.http.io.json_limits import keys_in, scan, too_deep
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.routes import Query, route_of
+from anabranch.work.values import json_size
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ PARSED_AT_ONCE = 2
 _JSON_MEDIA = re.compile(r"application/(?:[\w.-]+\+)?json", re.IGNORECASE)
 LARGE_BYTES = 64 * 1024
 _encode = msgspec.json.Encoder().encode
-_SMALL, _LARGE = msgspec.json.Decoder(), msgspec.json.Decoder(float_hook=number)
+_decode = msgspec.json.Decoder().decode
 
 
 async def read_body(request: web.Request, kind: type[T], *, optional: bool = False) -> T:
@@ -125,7 +126,7 @@ def parse(body: bytes, kind: type[T], depth: int) -> T:
     large = len(body) > LARGE_BYTES
     seen = scan(body, depth) if large else None  # before anything is built of it
     try:
-        plain = (_LARGE if large else _SMALL).decode(body)
+        plain = (json_size.decode if large else _decode)(body)
         value = msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
         raise misfit(error, kind) from None

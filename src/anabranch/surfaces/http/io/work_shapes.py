@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from anabranch.operations.logs.batches import BATCH_BYTES, BATCHES_MAX
 from anabranch.operations.workers.cancel_watch import JobElsewhere, JobToStop
+from anabranch.operations.workers.claims import CLAIM_MAX
 from anabranch.operations.workers.worker_cards import ServerWork, WorkerCard
 from anabranch.pools.seen.pool_cards import PoolCard
 from anabranch.runtime.jobs.pool_queues import WorkerReport
@@ -62,7 +64,7 @@ class WatchBody(_Body, frozen=True):
     """The jobs that a worker has; it is answered as soon as one of them is to be stopped."""
 
     worker: str
-    jobs: list[JobName]
+    jobs: Annotated[list[JobName], msgspec.Meta(max_length=CLAIM_MAX)]
     wait_seconds: float = 0.0
 
 
@@ -91,7 +93,8 @@ class PrintedBatch(_Body, frozen=True):
     lines: int
     start: int
     size: int
-    pieces: list[PrintedPiece]
+    #: Each has a byte of the batch at least.
+    pieces: Annotated[list[PrintedPiece], msgspec.Meta(max_length=BATCH_BYTES)]
 
     def batch(self) -> LogBatch:
         pieces = [
@@ -107,7 +110,7 @@ class PrintedBatch(_Body, frozen=True):
 
 
 class LogsBody(_Body, frozen=True):
-    batches: list[PrintedBatch]
+    batches: Annotated[list[PrintedBatch], msgspec.Meta(max_length=BATCHES_MAX)]
 
 
 class ReleaseBody(_Body, frozen=True):

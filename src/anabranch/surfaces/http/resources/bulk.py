@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
@@ -22,11 +22,13 @@ from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import answer, cursor, read_body, read_cursor
 from anabranch.surfaces.http.routes import API, PARTS, Route, actor_of
 
+STATUSES_MAX = 20  # more than there are
+
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which runs; what is left out leaves nothing out."""
 
-    status: list[str] = []
+    status: Annotated[list[str], msgspec.Meta(max_length=STATUSES_MAX)] = []
     dialect: str | None = None
     name: str | None = None
     labels: dict[str, str] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
@@ -38,7 +38,9 @@ class DefinitionAt(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ToRegister(msgspec.Struct, forbid_unknown_fields=True):
-    definitions: list[DefinitionAt]
+    definitions: Annotated[
+        list[DefinitionAt], msgspec.Meta(min_length=1, max_length=DEFINITIONS_MAX)
+    ]
 
 
 class RegisteredList(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,11 +58,6 @@ class CatalogDefinition(Registered, frozen=True, kw_only=True):
 
 async def register(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, ToRegister)
-    if not 1 <= len(body.definitions) <= DEFINITIONS_MAX:
-        from anabranch.surfaces.http.io.problems import ApiError
-
-        said = f"there are {len(body.definitions):,} definitions, not 1 to {DEFINITIONS_MAX}"
-        raise ApiError(422, "usage", said, "send fewer at once")
     drafts = [_draft(one) for one in body.definitions]
     parts, actor = request.app[PARTS], actor_of(request)
     request[SUBJECT] = ", ".join(draft.path or draft.file for draft in drafts)[:200]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 from aiohttp import web
 
 from anabranch.operations.access.security import SecurityReport, ServerAddress, report
-from anabranch.operations.access.tokens import SCOPES, AccessControl
+from anabranch.operations.access.tokens import POOLS_MAX, SCOPES, AccessControl
 from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter
 from anabranch.surfaces.http.guard.audit import SUBJECT
 from anabranch.surfaces.http.guard.auth import GATEKEEPER, caller_of
@@ -23,9 +25,9 @@ from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
-    scopes: list[str]
+    scopes: Annotated[list[str], msgspec.Meta(max_length=len(SCOPES))]
     lifetime_days: float | None = None
-    pools: list[str] = []
+    pools: Annotated[list[str], msgspec.Meta(max_length=POOLS_MAX)] = []
 
 
 class ShownToken(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from anabranch.work.network.addresses import AddressClass, refusal_in
 from anabranch.work.network.guarded_sessions import (
     REDIRECTS,
     GuardedSessions,
+    class_behind,
     headers_onward,
     method_onward,
     peer_class,
@@ -96,9 +97,12 @@ class Http:
 
     async def _call(self, request: HttpRequest) -> HttpResponse:
         started = time.perf_counter()
-        response = await self._sent(self._sessions.first(), request)
+        # An address that an answer named is as little the author's as that of a redirect.
+        passed = [await class_behind(url) for url in request.named_by]
+        session = self._sessions.after(passed) if passed else self._sessions.first()
+        response = await self._sent(session, request)
         if request.follow and response.status in REDIRECTS:
-            response = await self._followed(request, response, started)
+            response = await self._followed(request, response, started, passed)
         try:
             body = await self._body(response)
         except BaseException:
@@ -127,10 +131,13 @@ class Http:
         )
 
     async def _followed(
-        self, request: HttpRequest, response: aiohttp.ClientResponse, started: float
+        self,
+        request: HttpRequest,
+        response: aiohttp.ClientResponse,
+        started: float,
+        passed: list[AddressClass],
     ) -> aiohttp.ClientResponse:
         """The answer at the end of the redirects, each under the policy for where it comes from."""
-        passed: list[AddressClass] = []
         for _ in range(_REDIRECTS_MAX):
             location = response.headers.get("Location")
             if response.status not in REDIRECTS or not location:

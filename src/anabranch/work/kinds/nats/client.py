@@ -25,8 +25,12 @@ from anabranch.work.network.addresses import ANY, AddressPolicy
 PORT = 4222
 SCHEMES = ("nats", "tls")
 _LINE_BYTES = 1024 * 1024  # of a line; the greeting of a large cluster is one
+#: What one connection may be sent beside its largest message: a hundred thousand keys, say.
+_MORE_BYTES = 64 * 1024 * 1024
+_LINE_COST = 256  # of each line, which takes more memory than its letters
 _VERSION = "NATS/1.0"
 _NO_RESPONDERS = "503"
+_OF_INBOX = "1"  # the subscription that every connection has
 
 
 class NatsError(Exception):
@@ -63,6 +67,7 @@ class NatsMessage(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
     status: str = ""
     reply: str = ""
+    subscription: str = ""
 
 
 class NatsAddress(msgspec.Struct, frozen=True):
@@ -99,6 +104,8 @@ class NatsConnection:
     ) -> None:
         self._reader, self._writer = reader, writer
         self._bytes_max = bytes_max
+        self._bytes_left = bytes_max + _MORE_BYTES
+        self._subscriptions = {_OF_INBOX}
         self._inbox = f"_INBOX.{secrets.token_hex(11)}"
         self._asked = 0
         self._aside: deque[NatsMessage] = deque()  # came while something else was waited for
@@ -138,7 +145,9 @@ class NatsConnection:
         """The same with a subscription of its own: a stream delivers to nothing less."""
         subject = f"_INBOX.{secrets.token_hex(11)}"
         self._asked += 1
-        self._writer.write(f"SUB {subject} {self._asked + 1}\r\n".encode())
+        subscription = str(self._asked + 1)
+        self._subscriptions.add(subscription)
+        self._writer.write(f"SUB {subject} {subscription}\r\n".encode())
         return subject
 
     async def publish(
@@ -162,11 +171,18 @@ class NatsConnection:
                 if message.status == _NO_RESPONDERS:
                     raise NoResponders(subject)
                 return message
-            self._aside.append(message)
+            self._put_aside(message)
 
     async def received(self) -> NatsMessage:
         """The next message to an inbox of ours."""
-        return self._aside.popleft() if self._aside else await self._next()
+        while not self._aside:
+            self._put_aside(await self._next())
+        return self._aside.popleft()
+
+    def _put_aside(self, message: NatsMessage) -> None:
+        """For later; what comes to no subscription of ours nobody will ever wait for."""
+        if message.subscription in self._subscriptions:
+            self._aside.append(message)
 
     # -- the protocol ------------------------------------------------------------------------
 
@@ -192,7 +208,7 @@ class NatsConnection:
             options["auth_token"] = login.token
         elif login.user:
             options |= {"user": login.user, "pass": login.password}
-        subscription = f"SUB {self._inbox}.> 1\r\n"
+        subscription = f"SUB {self._inbox}.> {_OF_INBOX}\r\n"
         self._writer.write(f"CONNECT {json.dumps(options)}\r\n{subscription}PING\r\n".encode())
         while (line := await self._line()) != "PONG":
             await self._other(line)
@@ -223,7 +239,15 @@ class NatsConnection:
             raise NatsError("parse", f"a line has more than {_LINE_BYTES:,} bytes") from None
         if not line.endswith(b"\n"):
             raise ConnectionResetError("the server closed the connection")
+        self._spend(len(line) + _LINE_COST)
         return line.decode("utf-8", "replace").rstrip("\r\n")
+
+    def _spend(self, count: int) -> None:
+        """Whatever a server sends, and however it is cut into messages, has an end."""
+        self._bytes_left -= count
+        if self._bytes_left < 0:
+            most = self._bytes_max + _MORE_BYTES
+            raise NatsError("result", f"it sends more than {most:,} bytes for one task")
 
     async def _next(self) -> NatsMessage:
         while True:
@@ -235,7 +259,7 @@ class NatsConnection:
     async def _other(self, line: str) -> None:
         """Whatever is no answer."""
         if line.startswith(("MSG ", "HMSG ")):
-            self._aside.append(await self._message(line))
+            self._put_aside(await self._message(line))
         elif line == "PING":
             self._writer.write(b"PONG\r\n")
         elif line.startswith("-ERR"):
@@ -250,14 +274,16 @@ class NatsConnection:
             head_size = int(words[-2]) if verb == "HMSG" else 0
         except (ValueError, IndexError):
             raise NatsError("parse", f"a line of it cannot be read: {line[:60]!r}") from None
-        if not 0 <= head_size <= size or not words[0]:
+        if not 0 <= head_size <= size or not words[0] or len(words) < 3:
             raise NatsError("parse", f"a line of it cannot be read: {line[:60]!r}")
         if size > self._bytes_max:
             raise NatsError("result", f"a message has more than {self._bytes_max:,} bytes")
+        self._spend(size)
         whole = await self._reader.readexactly(size + 2)
         headers, status = _headers(whole[:head_size])
         reply = words[2] if len(words) > (4 if verb == "HMSG" else 3) else ""
-        return NatsMessage(words[0], whole[head_size:size], headers, status, reply)
+        payload = whole[head_size:size]
+        return NatsMessage(words[0], payload, headers, status, reply, subscription=words[1])
 
 
 def _greeting(text: str) -> _Info:

@@ -13,7 +13,11 @@ from anabranch.work.secrets.oauth2 import KeychainError
 
 
 def asked(
-    performers: Mapping[str, Performer], kind: str, purpose: str, wrong: str
+    performers: Mapping[str, Performer],
+    kind: str,
+    purpose: str,
+    wrong: str,
+    named_by: tuple[str, ...] = (),
 ) -> Callable[[Mapping[str, Any]], Awaitable[Any]]:
     """How to get the result of work of this kind for its inputs; `wrong` begins what it raises."""
     performer = performers.get(kind)
@@ -21,7 +25,9 @@ def asked(
         raise CollectionError(f"there is no work of kind '{kind}' here to {purpose} with")
 
     async def ask(given: Mapping[str, Any]) -> Any:
-        task = Task(run="", step="", job="", attempt=1, key="", kind=kind, inputs=given)
+        task = Task(
+            run="", step="", job="", attempt=1, key="", kind=kind, inputs=given, named_by=named_by
+        )
         answer = await performer.perform(task)
         if isinstance(answer, Answer) and answer.fault is None:
             return answer.result

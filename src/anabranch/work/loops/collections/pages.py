@@ -54,6 +54,8 @@ class FetchedPage(msgspec.Struct, frozen=True):
     number: int
     items: list[Any]
     following: Any  # the token of the next one; None when there is none
+    named_by: str  # where its address stood, if that was at another host than the author's,
+    answered: str  # and who gave this page, if that was
 
 
 class Pages(Walked):
@@ -135,39 +137,46 @@ class Pages(Walked):
         self, descriptor: Descriptor, cursor: Cursor, ring: Keyring
     ) -> AsyncGenerator[tuple[FetchedPage, int], None]:
         """The pages from a cursor on, with the number of items to leave out at the start."""
-        page = await self._page(descriptor, cursor["page"], cursor["number"], ring)
+        begin, named_by = cursor["page"], cursor.get("named_by", "")
+        page = await self._page(descriptor, begin, cursor["number"], named_by, ring)
         if cursor["skip"] > len(page.items):
             raise changed(_where(descriptor, page.number), "it has fewer items than before")
         yield page, cursor["skip"]
         while page.following is not None:
             if page.number >= _PAGES_MAX:
                 raise CollectionError(f"{bare(descriptor['url'])}: more than {_PAGES_MAX:,} pages")
-            page = await self._page(descriptor, page.following, page.number + 1, ring)
+            page = await self._page(
+                descriptor, page.following, page.number + 1, page.answered, ring
+            )
             yield page, 0
 
     async def _page(
-        self, descriptor: Descriptor, token: Any, number: int, ring: Keyring
+        self, descriptor: Descriptor, token: Any, number: int, named_by: str, ring: Keyring
     ) -> FetchedPage:
-        key = msgspec.json.encode((descriptor, token))
+        key = msgspec.json.encode((descriptor, token, named_by))
         page = self._cache.get(key)
         if page is None:
-            page = await self._fetched(descriptor, token, number, ring)
+            page = await self._fetched(descriptor, token, number, named_by, ring)
             self._cache[key] = page
             while len(self._cache) > _CACHED:
                 self._cache.popitem(last=False)
         return page
 
     async def _fetched(
-        self, descriptor: Descriptor, token: Any, number: int, ring: Keyring
+        self, descriptor: Descriptor, token: Any, number: int, named_by: str, ring: Keyring
     ) -> FetchedPage:
         where = _where(descriptor, number)
-        fetch = asked(self._performers, "http", "fetch pages", where)
-        body = (await fetch(_request(descriptor, token, ring, where)))["data"]
+        request = _request(descriptor, token, ring, where)
+        led = _led_to(descriptor, request["url"], named_by)
+        fetch = asked(self._performers, "http", "fetch pages", where, led)
+        answer = await fetch(request)
+        body, answered = answer["data"], str(answer.get("url") or request["url"])
         items = _items(descriptor, body, where)
         following = _following(descriptor, body, token, len(items), where)
         if following is not None and following == token:
             raise CollectionError(f"{where}: its next page is the page itself")
-        return FetchedPage(token, number, items, following)
+        foreign = "" if _is_own(descriptor, answered) else answered
+        return FetchedPage(token, number, items, following, named_by, foreign)
 
 
 def _start(descriptor: Descriptor) -> dict[str, Any]:
@@ -180,7 +189,8 @@ def _start(descriptor: Descriptor) -> dict[str, Any]:
 
 
 def _cursor(page: FetchedPage, skip: int, index: int) -> dict[str, Any]:
-    return {"page": page.token, "number": page.number, "skip": skip, "index": index}
+    at = {"page": page.token, "number": page.number, "skip": skip, "index": index}
+    return {**at, "named_by": page.named_by} if page.named_by else at
 
 
 def _where(descriptor: Descriptor, number: int) -> str:
@@ -201,10 +211,23 @@ def _request(descriptor: Descriptor, token: Any, ring: Keyring, where: str) -> d
 
 def _next_address(descriptor: Descriptor, token: str, where: str) -> str:
     address: str = urljoin(descriptor["url"], token)
-    here, there = urlsplit(descriptor["url"]), urlsplit(address)
-    if (here.scheme, here.netloc) != (there.scheme, there.netloc) and descriptor.get("auth"):
+    if not _is_own(descriptor, address) and descriptor.get("auth"):
         raise CollectionError(f"{where}: the next page is on another host, {bare(address)}")
     return address
+
+
+def _is_own(descriptor: Descriptor, address: str) -> bool:
+    """Whether the author has named this host."""
+    here, there = urlsplit(descriptor["url"]), urlsplit(address)
+    return (here.scheme, here.netloc) == (there.scheme, there.netloc)
+
+
+def _led_to(descriptor: Descriptor, address: str, named_by: str) -> tuple[str, ...]:
+    """Who led to this address; nobody where it is the author's. Others are no more trusted with it
+    than those who redirect a call."""
+    if not named_by and _is_own(descriptor, address):
+        return ()
+    return (descriptor["url"], named_by) if named_by else (descriptor["url"],)
 
 
 def _items(descriptor: Descriptor, body: Any, where: str) -> list[Any]:

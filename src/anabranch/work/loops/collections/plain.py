@@ -148,7 +148,7 @@ class ResultsOf(Indexed):
 
     async def _read(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
         stop = shard.first + shard.count
-        found = await self._reader().results(descriptor["ref"], shard.first, stop)
+        found = await self._reader().results(descriptor["ref"], shard.first, stop, None)
         return [(str(at), item) for at, item in enumerate(found, start=shard.first)]
 
     def _reader(self) -> Loops:
