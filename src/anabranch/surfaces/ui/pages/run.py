@@ -20,7 +20,6 @@ from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.store.ports import Head
 from anabranch.surfaces.ui.context import (
     Ui,
-    actor_of,
     form_of,
     run_of,
     see,
@@ -268,7 +267,7 @@ async def do(request: web.Request) -> web.StreamResponse:
     if verb not in actions.VERBS:
         raise InputError(f"there is no verb {verb[:40]!r}: {', '.join(actions.VERBS)}")
     head = ui.head(request.match_info["run"])
-    came = await actions.do(ui, verb, head.run, actor_of(request), form)
+    came = await actions.do(request, verb, head.run, form)
     raise see(run_path(came or head.run), actions.VERBS[verb])
 
 
