@@ -64,10 +64,19 @@ class Chain:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._found: asyncio.Future[int] | None = None
 
     async def chain_id(self) -> int:
+        """The node is asked until it has said so once, by all who want to know together: some of
+        them need no permit to."""
         if self._settings.chain_id:
             return self._settings.chain_id
+        found = self._found
+        if found is None or (found.done() and (found.cancelled() or found.exception())):
+            self._found = found = asyncio.ensure_future(self._asked())
+        return await asyncio.shield(found)
+
+    async def _asked(self) -> int:
         from anabranch.work.chain.contracts import chain_id
         from anabranch.work.chain.rpc import JsonRpc
         from anabranch.work.chain.wiring import rpc_options
@@ -104,6 +113,9 @@ class Chain:
             hint = "set chain_url" if why.startswith("a session") else "set chain_id or chain_url"
             raise InputError(f"{why}, and this server knows none: {hint}", code="no_chain")
         return self._settings.chain_url
+
+
+CHAIN = web.AppKey("anabranch.chain", Chain)
 
 
 async def rpc(request: web.Request) -> web.StreamResponse:
@@ -207,7 +219,7 @@ def _permitted(request: web.Request) -> RpcMethods:
     return RpcMethods(
         parts.sessions,
         parts.verbs,
-        Chain(request.app[SETTINGS]),
+        request.app[CHAIN],
         parts.engine.clock.now,
         first_step,
         parts.store,
