@@ -179,7 +179,7 @@ class RpcMethods:
         text = await self._chain.load(
             registry, permit.text("ostcId"), permit.text("ostcHash"), owner
         )
-        prepared = await asyncio.to_thread(prepare, text)
+        prepared = await self._compute(lambda: prepare(text))
         labels = {OWNER: owner, SESSION: str(number)}
         if gas := permit.number("maxTotalGas"):
             labels[BUDGET] = str(gas)

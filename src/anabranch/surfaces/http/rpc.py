@@ -27,11 +27,10 @@ from anabranch.settings import Settings
 from anabranch.store.outages import passes
 from anabranch.surfaces.http.guard.auth import CALLER, COOKIE, GATEKEEPER
 from anabranch.surfaces.http.guard.origins import address_of
-from anabranch.surfaces.http.guard.shares import checking
+from anabranch.surfaces.http.guard.shares import in_share
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.request_body import LIMITS, check_media, parse_body, read_at_most
-from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.http.routes import PARTS, SETTINGS, Route
 from anabranch.work.chain.permits import PermitRefused
 
@@ -213,8 +212,7 @@ def _permitted(request: web.Request) -> RpcMethods:
         return await look(request, lambda by: work(by.sessions))
 
     async def compute(work: Callable[[], T]) -> T:
-        async with checking(request):
-            return await in_thread(work)
+        return await in_share(request, work)
 
     return RpcMethods(
         parts.sessions,

@@ -16,7 +16,7 @@ from anabranch.operations.definitions.catalog import Catalog, Draft, wanted
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionCard, DefinitionFilter
 from anabranch.surfaces.http.guard.audit import SUBJECT
-from anabranch.surfaces.http.io.threads import in_thread
+from anabranch.surfaces.http.guard.shares import checking, in_share
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, may, see, show, text_of, ui_of
 from anabranch.surfaces.ui.form_fields import Upload
 from anabranch.surfaces.ui.guard import understood
@@ -76,7 +76,7 @@ async def start(request: web.Request) -> web.StreamResponse:
         return await _page(request, text, rules, form, given.errors, draft.refused, 422)
     try:
         read = await understood(request, _rules, rules)
-        prepared = await runnable(ui, draft, read, given.values)
+        prepared = await runnable(request, draft, read, given.values)
         values = {} if draft.template is not None else given.values
         run = await ui.parts.verbs.start(prepared, values, labels=_labels(text_of(form, "labels")))
     except AnabranchError as error:
@@ -90,10 +90,10 @@ async def start(request: web.Request) -> web.StreamResponse:
 async def publish(request: web.Request) -> web.StreamResponse:
     """Keep it, so that it can be started again by anybody."""
     form = await form_of(request)
-    ui, text, rules = ui_of(request), _text(form), text_of(form, "rules")
+    text, rules = _text(form), text_of(form, "rules")
     try:
         read = await understood(request, _rules, rules)
-        fingerprint, new = await keep(ui, text, read)
+        fingerprint, new = await keep(request, text, read)
     except AnabranchError as error:
         return await _page(request, text, rules, form, None, error, 422)
     request[SUBJECT] = fingerprint
@@ -107,7 +107,7 @@ async def register(request: web.Request) -> web.StreamResponse:
     try:
         drafts = [Draft(text, "<text>", text_of(form, "path").strip())]
         keep_it = ui.parts.catalog.register
-        (row,) = await in_thread(keep_it, drafts, ui.now(), actor_of(request))
+        (row,) = await in_share(request, keep_it, drafts, ui.now(), actor_of(request))
     except AnabranchError as error:
         return await _page(request, text, text_of(form, "rules"), form, None, error, 422)
     request[SUBJECT] = row.path
@@ -153,7 +153,8 @@ async def _checked(
 ) -> dict[str, Any]:
     """Everything that is shown of a text."""
     ui, draft = ui_of(request), await _draft(request, text, rules, form)
-    graph = trusted(await ui.graphs.of(draft.net)) if draft.net is not None else None
+    async with checking(request):
+        graph = trusted(await ui.graphs.of(draft.net)) if draft.net is not None else None
     known = ui.parts.store.definition(draft.fingerprint) if draft.fingerprint else None
     return {
         "text": text,
@@ -178,7 +179,7 @@ async def _draft(request: web.Request, text: str, rules: str, form: Any) -> Draf
         read = await understood(request, _rules, rules)
     except InputError as error:
         return DraftView(text, refused=error)
-    return await in_thread(examined, ui_of(request), text, read, form)
+    return await in_share(request, examined, ui_of(request), text, read, form)
 
 
 async def _recent(ui: Ui, request: web.Request) -> dict[str, Any]:
