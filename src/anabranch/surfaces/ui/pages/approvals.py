@@ -96,7 +96,7 @@ def _named(request: web.Request, form: Any) -> str:
 async def _around(ui: Ui, row: Approval, who: Speaker) -> dict[str, Any]:
     """What else there is to look at before somebody decides."""
     head = ui.head(row.run)
-    state, net = ui.state(head), ui.net(head)
+    state, net = await ui.state(head), ui.net(head)
     rules = net.steps[row.step].admission if row.step in net.steps else None
     before = {
         name: public(state.results[name], net.private)

@@ -65,7 +65,7 @@ async def _values(request: web.Request) -> dict[str, Any]:
     here = {**({"owner": owner} if owner else {}), **({"waker": waker} if waker else {})}
     place = {**here, **({"before": request.query["before"]} if before else {})}
     return {
-        "sessions": [_session(ui, run, found) for run, found in by_run.items()],
+        "sessions": [await _session(ui, run, found) for run, found in by_run.items()],
         "owner": owner,
         "waker": waker,
         "query": urlencode(place),
@@ -76,9 +76,9 @@ async def _values(request: web.Request) -> dict[str, Any]:
     }
 
 
-def _session(ui: Ui, run: str, rows: list[dict[str, Any]]) -> Session:
+async def _session(ui: Ui, run: str, rows: list[dict[str, Any]]) -> Session:
     head = ui.head(run)
-    state = ui.state(head) if not head.finished else None
+    state = await ui.state(head) if not head.finished else None
     whys = _whys(ui, head, state) if state is not None else {}
     found = [_process(row, state, whys) for row in rows]
     found.sort(key=lambda one: (one.why is None, -one.row["iterationStep"]))

@@ -58,7 +58,7 @@ async def _shown(ui: Ui, head: Head, request: web.Request) -> dict[str, Any]:
     view = await _view(ui, head, request)
     own = run_path(head.run, "steps", view.step)
     chosen = request.query_string if request.query.get("token") or request.query.get("job") else ""
-    places, waits = _on_clusters(ui, head, view)
+    places, waits = await _on_clusters(ui, head, view)
     view = msgspec.structs.replace(view, waits=waits)
     return {
         "view": view,
@@ -72,11 +72,13 @@ async def _shown(ui: Ui, head: Head, request: web.Request) -> dict[str, Any]:
     }
 
 
-def _on_clusters(ui: Ui, head: Head, view: StepView) -> tuple[dict[str, str], list[Unfinished]]:
+async def _on_clusters(
+    ui: Ui, head: Head, view: StepView
+) -> tuple[dict[str, str], list[Unfinished]]:
     """Where its jobs are that a compute cluster does, and what that makes of its waits."""
     if ui.clusters is None or view.shown is None:
         return {}, view.waits
-    state = ui.state(head)
+    state = await ui.state(head)
     told = [placed(state, one, ui.clusters, ui.now()) for one in view.waits]
     places = {
         one.id: f"{place.engine} {place.worker}".strip() for one, place in told if place is not None
