@@ -64,6 +64,7 @@ from anabranch.store.ports import Record, StateSnapshot
 from anabranch.store.postgres.address import read_address
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import parse, read_cursor
+from anabranch.surfaces.ui.form_fields import pairs_in, parts_in
 from anabranch.testing.plan.documents import read_tests
 from anabranch.work import tracing
 from anabranch.work.chain import abi
@@ -175,6 +176,10 @@ class Body(msgspec.Struct, kw_only=True):
     items: list[tuple[str, int]] = []
 
 
+FORM = (
+    b'--x\r\nContent-Disposition: form-data; name="a"; filename="b.yaml"\r\n'
+    b"Content-Type: text/yaml\r\n\r\nsteps: []\r\n--x--\r\n"
+)
 BODY = {"name": "x", "count": 2, "labels": {"a": "b"}, "input": {"n": [1, {"k": None}]}}
 
 
@@ -465,6 +470,8 @@ DOORS: Mapping[str, Door] = {
     "cel": Door(read_cel, tuple(map(str.encode, CELS))),
     "placeholder": Door(read_placeholder, (b"[a.b] > 2 ? '[c]' : \"x\"",)),
     "body": Door(read_body, (encoded(BODY),), (ApiError,)),
+    "form": Door(lambda message: parts_in(message, "x", 9), (FORM,), (ValueError,)),
+    "fields": Door(lambda message: pairs_in(message, 9), (b"a=1&b=%C3%BC+x",), (ValueError,)),
     "cursor": Door(read_page, (base64.urlsafe_b64encode(b'[1, "a"]'), b'[1, "a"]')),
     "log": Door(read_log, (e.encode_events([BEGUN]),)),
     "snapshot": Door(read_snapshot, (encode_state(State(run="r", seq=1)),)),

@@ -19,6 +19,7 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -78,9 +79,13 @@ class Health:
         self.clusters: Clusters | None = None  # that do the jobs of pools
         self._stall = settings.health_stall_seconds
         self._probe: asyncio.Future[Mapping[str, Backlog]] | None = None
+        self._thread = ThreadPoolExecutor(1, "anabranch-health")  # whatever the others are at
         self._probed_at = 0.0
         self._wrong_clock = ""  # what the last probe found
         self._logged = ""  # what was last kept from callers
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def report(self) -> HealthReport:
         vital = [self._running(), self._turns(), self._commits()]
@@ -197,7 +202,7 @@ class Health:
         now = time.monotonic()
         if self._probe is None or (self._probe.done() and now - self._probed_at >= PROBE_SECONDS):
             self._probed_at = now
-            self._probe = asyncio.get_running_loop().run_in_executor(None, self._ask_store)
+            self._probe = asyncio.get_running_loop().run_in_executor(self._thread, self._ask_store)
         try:
             backlog = await asyncio.wait_for(asyncio.shield(self._probe), min(self._stall, 2.0))
         except TimeoutError:

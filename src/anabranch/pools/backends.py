@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.pools.address import PoolOptions
@@ -28,9 +29,9 @@ def require_installed(options: PoolOptions) -> None:
         )
 
 
-def make_backend(options: PoolOptions) -> PoolBackend:
+def make_backend(options: PoolOptions, **more: Any) -> PoolBackend:
     """Not connected yet. Raises `InputError` where the engine is not installed."""
     require_installed(options)
     _, module, name = _ENGINES[options.engine]
-    backend: PoolBackend = getattr(import_module(module), name)(options)
+    backend: PoolBackend = getattr(import_module(module), name)(options, **more)
     return backend

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from anabranch.pools.backend import PoolBackend
 from anabranch.pools.backends import make_backend
 from anabranch.pools.dispatch.work_tokens import WorkTokens
 from anabranch.pools.dispatcher import PoolDispatcher
+from anabranch.pools.driver.wire import OUTCOME_BYTES
 from anabranch.pools.entry.settings import settings_to_send
 from anabranch.pools.entry.tools import tools_to_send
 from anabranch.pools.values.folder import ValuesFolder
@@ -47,7 +49,7 @@ class ClusterPools:
         toolbox: Toolbox,
         *,
         serves: bool = False,
-        backend_of: BackendOf = make_backend,
+        backend_of: BackendOf | None = None,
     ) -> None:
         """`serves`: there is a server that the work can ask, at the URL that it advertises."""
         self.options = options
@@ -56,7 +58,8 @@ class ClusterPools:
         self._settings = settings
         self._toolbox = toolbox
         self._serves = serves
-        self._backend_of = backend_of
+        most = max(OUTCOME_BYTES, 2 * settings.result_bytes_max)
+        self._backend_of = backend_of or partial(make_backend, outcome_bytes=most)
         self._prepared: list[_Prepared] = []
         self._tokens = WorkTokens(engine)
         self.dispatchers: list[PoolDispatcher] = []

@@ -30,6 +30,12 @@ class Grants(Protocol):
         """All of them or none; one that is there for the same rid, scope and grantee is changed,
         but for its owner."""
 
+    def forget_grants(self, owner: str, before: int) -> None:
+        """Those of this owner that expired before this second; the owner's own stay, which say
+        whose an id is."""
+
+    def count_grants(self, owner: str) -> int: ...
+
     def grants_of(self, rid: str, scope: int) -> list[Grant]: ...
 
     def grants_for(self, who: str, after: int = 0, limit: int = 100) -> list[Grant]:

@@ -1,10 +1,12 @@
-"""A driver of no cluster, which answers a question when the next one has come."""
+"""A driver of no cluster, which answers a question when the next one has come; it says too much of
+a ticket with the name `huge` or `loud`."""
 
 from __future__ import annotations
 
+import struct
 import sys
 
-from anabranch.pools.backend import Capacity, Started
+from anabranch.pools.backend import Capacity, Progressed, Started
 from anabranch.pools.driver.wire import (
     LENGTH_BYTES,
     Cancel,
@@ -24,6 +26,7 @@ from anabranch.pools.driver.wire import (
     said_of,
 )
 
+LOUD = 3000
 CAPACITY = Capacity(slots=1, workers=1)
 
 
@@ -33,6 +36,12 @@ def main() -> None:
         match request:
             case Connect():
                 _send(Connected(CAPACITY))
+            case Submit() if "huge" in request.tickets:
+                sys.stdout.buffer.write(struct.pack(">Q", 1 << 40) + b"x" * 1000)
+                sys.stdout.buffer.flush()
+            case Submit() if "loud" in request.tickets:
+                for number in range(LOUD):
+                    _send(Told([said_of(Progressed("loud", b"%d" % number))]))
             case Submit():
                 _send(Told([said_of(Started(ticket, "w", "")) for ticket in request.tickets]))
             case Look() | Cancel():

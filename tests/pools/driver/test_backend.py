@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from anabranch.pools.address import read_pool
-from anabranch.pools.backend import BackendAway
-from anabranch.pools.driver.backend import DriverBackend
+from anabranch.pools.backend import BackendAway, Lost, Progressed, WentAway
+from anabranch.pools.driver.backend import NEWS_MAX, DriverBackend
 from in_loop import in_loop
-from pools.driver.late_driver import CAPACITY
+from pools.driver.late_driver import CAPACITY, LOUD
 
 TESTS = Path(__file__).parent.parent.parent
 
@@ -45,3 +45,42 @@ async def test_an_answer_that_nobody_waits_for_any_more_ends_nothing(
     await backend.close()
     with pytest.raises(BackendAway, match="it was closed"):
         await waiting
+
+
+@in_loop
+async def test_a_frame_that_is_longer_than_any_outcome_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(os.environ, "PYTHONPATH", str(TESTS))
+    backend = LateBackend(read_pool("pool", "dask://127.0.0.1:1"), pauses=(0.01, 0.01))
+    await backend.open()
+    first = backend.driver_pid
+    await backend.submit("huge", b"")
+    events = backend.events()
+    lost, gone = await anext(events)
+    assert isinstance(lost, Lost)
+    assert isinstance(gone, WentAway)
+    assert "longer than any outcome" in gone.reason
+    await anext(events)
+    assert backend.driver_pid not in (0, first)
+    await backend.close()
+
+
+@in_loop
+async def test_a_driver_that_says_more_than_is_taken_has_to_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(os.environ, "PYTHONPATH", str(TESTS))
+    backend = LateBackend(read_pool("pool", "dask://127.0.0.1:1"))
+    await backend.open()
+    await backend.submit("loud", b"")
+    while not backend._news.full():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert backend._news.qsize() == NEWS_MAX
+    events, heard = backend.events(), list[bytes]()
+    while len(heard) < LOUD:
+        heard += [one.said for one in await anext(events) if isinstance(one, Progressed)]
+    assert heard == [b"%d" % number for number in range(LOUD)]
+    await backend.submit("again", b"")
+    await backend.close()

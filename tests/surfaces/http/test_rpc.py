@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import InputError
+from anabranch.operations.sessions import grants
 from anabranch.operations.sessions.rpc_methods import ABSENT, METHODS
 from anabranch.settings import Settings
 from anabranch.store.access_ports import AuditFilter
@@ -112,6 +113,38 @@ def test_numbers_are_told_to_everybody() -> None:
             assert gas["totalWorstCase"] >= gas["totalValid"] > 0
             assert await at.ok("getGrantFeePerYear") == {"wei": "0x0"}
             assert await at.ok("getPublicSale") == {"publicSale": ""}
+
+    run(go())
+
+
+def test_the_node_says_once_which_chain_it_is_of() -> None:
+    async def go() -> None:
+        evm = Evm()
+        async with evm.served() as url, calling(chain_url=url, chain_id=0) as at:
+            asked = [at.ok("getCoreAddrs") for _ in range(5)]
+            assert len({told["chainId"] for told in await asyncio.gather(*asked)}) == 1
+            assert (await at.ok("getCoreAddrs"))["chainId"] == evm.eth_chainId()
+            assert [method for method, _ in evm.asked] == ["eth_chainId"]
+        async with calling(chain_url=f"http://127.0.0.1:{free_port()}/", chain_id=0) as at:
+            for _ in range(2):
+                assert (await at.ok("getCoreAddrs"))["chainId"] == ""
+
+    run(go())
+
+
+def test_a_run_that_is_called_like_a_number_is_no_session_of_somebody_else() -> None:
+    async def go() -> None:
+        async with calling() as at:
+            start = at.door.server.parts.verbs.start
+            await start(SLEEPER, {}, run="7", labels={"owner": BOB.address})
+            assert await at.ok("sessionAlive", ANN.address, "7") is False
+            assert await at.ok("stepExecuted", ANN.address, "7", 1) is None
+            asked = {"permit": wakes(ANN, ANN, 7), "processId": "7:2"}
+            code, words = await at.refused("wakeUpProcess", asked)
+            assert (code, "has no session 7" in words) == ("not_found", True)
+            permit = ANN.sign("xdalaPermit", {})
+            rows = await at.ok("listSessions", {"permit": permit, "rootId": "7"})
+            assert rows == {"sessions": []}
 
     run(go())
 
@@ -562,6 +595,33 @@ def test_every_method_is_in_the_page_about_it() -> None:
 # -- grants ----------------------------------------------------------------------------------------
 
 RID = "0x" + "ab" * 32
+
+
+def test_an_owner_has_so_many_grants_and_expired_ones_make_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(grants, "GRANTS_MAX", 3)
+
+    async def go() -> None:
+        async with calling() as at:
+
+            async def give(who: Wallet, rid: int, *entries: Any) -> Any:
+                permit = who.sign("xdalaPermit", {})
+                asked = {"rid": f"0x{rid:064x}", "scope": 1, "entries": entries, "permit": permit}
+                told = await at.call("manageGrants", asked)
+                return told["result"] if "result" in told else told["error"]["data"]["code"]
+
+            entry = {"grantee": BOB.address, "rights": 1, "expireAt": SOON}
+            over = {**entry, "grantee": EVE.address, "expireAt": 9}
+            assert await give(ANN, 1, entry, over) == {"upserted": 3}
+            assert await give(ANN, 2, entry) == "too_many_grants", "two more would be four"
+            assert await give(ANN, 1, {**entry, "rights": 2}) == {"upserted": 1}, "not a new one"
+            assert await give(BOB, 2, entry) == {"upserted": 1}, "others have room of their own"
+            own = {"grantee": ANN.address, "rights": 7, "expireAt": 9}
+            assert await give(ANN, 3, own) == {"upserted": 1}
+            assert await give(BOB, 3, entry) == "not_allowed", "an id stays whose it is"
+
+    run(go())
 
 
 def test_who_encrypted_something_says_who_may_read_it() -> None:

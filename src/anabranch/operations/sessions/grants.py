@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from anabranch.dialects.xrc729.bundle import ADDRESS
@@ -17,6 +17,7 @@ from anabranch.store.grant_ports import LOGS, MANAGE, READ, RULES, WRITE, Grant,
 
 ENTRIES_MAX = 16
 LIMIT_MAX = 500
+GRANTS_MAX = 5000  # of one owner; those that have expired do not count
 _RID = re.compile(r"0x[0-9a-fA-F]{64}")
 _BYTES = re.compile(r"(0x([0-9a-fA-F]{2}){0,512})?")
 ALL = READ | WRITE | MANAGE
@@ -24,13 +25,14 @@ ALL = READ | WRITE | MANAGE
 _CLAIMING = threading.Lock()
 
 
-def put_grants(store: Grants, given: Mapping[str, Any], signer: str) -> int:
-    """How many were made or changed. Raises `Refused` for whoever may not."""
+def put_grants(store: Grants, given: Mapping[str, Any], signer: str, now: int) -> int:
+    """How many were made or changed. Raises `Refused` for whoever may not, and where their owner
+    has enough. What has expired of theirs is forgotten."""
     with _CLAIMING:
-        return _put_grants(store, given, signer)
+        return _put_grants(store, given, signer, now)
 
 
-def _put_grants(store: Grants, given: Mapping[str, Any], signer: str) -> int:
+def _put_grants(store: Grants, given: Mapping[str, Any], signer: str, now: int) -> int:
     rid, scope = _rid(given.get("rid")), _scope(given.get("scope", RULES))
     known = store.grants_of(rid, scope)
     owner = known[0].owner if known else signer
@@ -54,8 +56,16 @@ def _put_grants(store: Grants, given: Mapping[str, Any], signer: str) -> int:
     if not known and all(one.grantee != owner for one in made):
         latest = max(one.expires_at for one in made)
         made.append(Grant(grantee=owner, rights=ALL, expires_at=latest, is_owner=True, **common))
+    store.forget_grants(owner, now)
+    _require_room(store, owner, {one.grantee for one in made} - {one.grantee for one in known})
     store.put_grants(made)
     return len(made)
+
+
+def _require_room(store: Grants, owner: str, new: Set[str]) -> None:
+    if new and store.count_grants(owner) + len(new) > GRANTS_MAX:
+        said = f"{owner} has {GRANTS_MAX:,} grants, which is the most: let some expire"
+        raise Refused(said, code="too_many_grants")
 
 
 def _entry(given: Any, common: Mapping[str, Any], owner: str) -> Grant:

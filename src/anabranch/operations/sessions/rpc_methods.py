@@ -179,7 +179,7 @@ class RpcMethods:
         text = await self._chain.load(
             registry, permit.text("ostcId"), permit.text("ostcHash"), owner
         )
-        prepared = await asyncio.to_thread(prepare, text)
+        prepared = await self._compute(lambda: prepare(text))
         labels = {OWNER: owner, SESSION: str(number)}
         if gas := permit.number("maxTotalGas"):
             labels[BUDGET] = str(gas)
@@ -315,7 +315,8 @@ class RpcMethods:
         given = _object(params)
         permit = await self._permit(given.get("permit"), "xdalaPermit")
         self._about(str(given.get("rid"))[:80])
-        count = await asyncio.to_thread(put_grants, self._grants, given, permit.signer)
+        now = self._now() // 1000
+        count = await asyncio.to_thread(put_grants, self._grants, given, permit.signer, now)
         return {"upserted": count}
 
     async def list_grants(self, params: Params) -> dict[str, Any]:

@@ -247,10 +247,7 @@ class Sessions:
         if not (name.isascii() and name.isdecimal()) or len(name) > 18:
             return name
         if owner is not None:
-            found = self._store.session_run(owner.lower(), int(name))
-            if found is None and self._store.head(name) is None:
-                raise NotFound(f"{owner} has no session {name}")
-            return found or name
+            return self._store.session_run(owner.lower(), int(name)) or self._own(name, owner)
         if self._store.head(name) is not None:
             return name
         wanted = HeadFilter(dialect=DIALECT, labels={SESSION: name}, limit=2)
@@ -258,6 +255,13 @@ class Sessions:
         if len(heads) > 1:
             raise NotFound(f"several owners have a session {name}: say whose with --owner")
         return heads[0].run if heads else name
+
+    def _own(self, name: str, owner: str) -> str:
+        """A session without a number is called like its run: that of nobody else."""
+        head = self._store.head(name)
+        if head is None or not _is_of(head, owner):
+            raise NotFound(f"{owner} has no session {name}")
+        return name
 
     def _processes(self, run: str) -> dict[int, Process]:
         return processes(history(self._store.read(run), run=run))

@@ -91,6 +91,7 @@ class DaskBackend:
         self._announced: dict[str, set[str]] = {}  # address → tickets with progress to take
         self._takers: dict[str, asyncio.Task[None]] = {}
         self._events: list[Event] = []
+        self._progress: dict[str, int] = {}  # ticket → where its progress is among the events
         self._told = asyncio.Event()
         self._closed = False
 
@@ -326,7 +327,7 @@ class DaskBackend:
     def _answered(self, out: _Out, answer: Answer) -> None:
         if out.ticket not in self._out:
             return
-        for words in answer.told:
+        for words in answer.told[-1:]:
             self._tell(Progressed(out.ticket, words))
         if answer.unfit:
             self._end(out, Lost(out.ticket, answer.unfit, worker=False))
@@ -435,7 +436,7 @@ class DaskBackend:
             while tickets := self._announced.pop(address, None):
                 for ticket, told in (await link.take(address, tickets)).items():
                     if ticket in self._out:
-                        for words in told:
+                        for words in told[-1:]:  # the last one says it all
                             self._tell(Progressed(ticket, words))
         except OSError as error:
             log.debug("%s: progress of %s is not known: %s", self.address, address, error)
@@ -492,9 +493,15 @@ class DaskBackend:
         return task
 
     def _tell(self, event: Event) -> None:
-        if not self._closed:
+        """Of what a ticket tells before it is heard, the latest progress is kept, and its end."""
+        if self._closed:
+            return
+        if isinstance(event, Progressed):
+            at = self._progress.setdefault(event.ticket, len(self._events))
+            self._events[at : at + 1] = [event]
+        else:
             self._events.append(event)
-            self._told.set()
+        self._told.set()
 
     async def events(self) -> AsyncIterator[Sequence[Event]]:
         while not self._closed:
@@ -507,6 +514,7 @@ class DaskBackend:
     def take_events(self) -> list[Event]:
         """What `events` would give next."""
         batch, self._events = self._events, []
+        self._progress.clear()
         return batch
 
 

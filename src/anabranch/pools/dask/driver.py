@@ -43,10 +43,9 @@ from anabranch.pools.driver.wire import (
     Request,
     Seen,
     Submit,
-    Told,
     Withdrawn,
     Word,
-    said_of,
+    told_of,
 )
 
 BEAT_SECONDS = 5.0
@@ -55,9 +54,12 @@ BEAT_SECONDS = 5.0
 class DaskDriver:
     """Hands on what both sides say, until the engine is gone."""
 
-    def __init__(self, backend: DaskBackend, engine: Engine, capacity: Capacity) -> None:
+    def __init__(
+        self, backend: DaskBackend, engine: Engine, capacity: Capacity, outcome_bytes: int
+    ) -> None:
         self._backend = backend
         self._engine = engine
+        self._outcome_bytes = outcome_bytes
         self._capacity = capacity  # as it was last seen
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -105,7 +107,8 @@ class DaskDriver:
             self._engine.reply(Beat(self._capacity))
 
     def _tell(self, *words: Word) -> None:
-        self._engine.reply(Told([said_of(word) for word in words]))
+        for told in told_of(words, self._outcome_bytes):
+            self._engine.reply(told)
 
     def _begin(self, part: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(part)
@@ -220,7 +223,7 @@ async def _run(first: Connect, engine: Engine) -> None:
     except (BackendAway, BackendUnfit) as error:
         engine.say_last(Refused(error.message, isinstance(error, BackendUnfit)))
     engine.reply(Connected(capacity))
-    await DaskDriver(backend, engine, capacity).run(engine.requests())
+    await DaskDriver(backend, engine, capacity, first.outcome_bytes).run(engine.requests())
     end_later()
     await backend.close()
     os._exit(0)

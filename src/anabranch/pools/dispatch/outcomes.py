@@ -59,6 +59,10 @@ class Outcomes:
         self._died = ""  # the process whose death was logged last
 
     def heard(self, ticket: Ticket, event: Event) -> None:
+        if isinstance(event, Progressed) and ticket.words:
+            if not isinstance(ticket.words[-1], Progressed):
+                return  # its end has been told
+            ticket.words.pop()  # the last one says it all
         ticket.words.append(event)
         if ticket.speaker is None:
             ticket.speaker = asyncio.get_running_loop().create_task(self._speak(ticket))
@@ -91,8 +95,7 @@ class Outcomes:
         ticket.ending = not isinstance(event, Progressed)
         match event:
             case Progressed():
-                if not any(isinstance(one, Progressed) for one in ticket.words):
-                    await self._progress(ticket, event)  # the last one says it all
+                await self._progress(ticket, event)
             case Finished():
                 await self._finished(ticket, event)
             case Lost():

@@ -38,6 +38,7 @@ from anabranch.pools.backend import (
 )
 from anabranch.pools.driver.wire import (
     LENGTH_BYTES,
+    OUTCOME_BYTES,
     Away,
     Beat,
     Cancel,
@@ -57,6 +58,7 @@ from anabranch.pools.driver.wire import (
     framed,
     length_of,
     reply_of,
+    require_length,
     word_of,
 )
 from anabranch.pools.fitness import engine_versions
@@ -72,6 +74,8 @@ CLOSE_SECONDS = 20.0
 END_SECONDS = 1.0  # for a driver that has said its last word
 PAUSES = (0.5, 30.0)  # the first one and the longest one
 READ_BYTES = 64 * 1024
+NEWS_MAX = 1000  # messages that nobody has taken yet; then the driver waits
+LINE_MAX = 4000  # letters of a line for the log
 ERRORS_MAX = 16 * 1024  # of what the driver prints, the last bytes
 
 #: What the threads of Ray print before they end a process.
@@ -92,12 +96,13 @@ class DriverBackend:
         options: PoolOptions,
         *,
         entry: str = ENTRY,
+        outcome_bytes: int = OUTCOME_BYTES,
         connect_seconds: float = CONNECT_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
         pauses: tuple[float, float] = PAUSES,
     ) -> None:
         self.address = options.shown
-        self._connect = Connect(pool=options, entry=entry, versions=engine_versions())
+        self._connect = Connect(options, entry, engine_versions(), outcome_bytes)
         self._connect_seconds = INSTALL_SECONDS if options.runtime_env else connect_seconds
         self._silence_seconds = silence_seconds
         self._pauses = pauses
@@ -111,7 +116,7 @@ class DriverBackend:
         self._questions: dict[int, asyncio.Future[Seen | None]] = {}
         self._asked = 0  # questions, which are their numbers
         self._away = ""  # why the driver has no contact at the moment
-        self._news: asyncio.Queue[Sequence[Event] | None] = asyncio.Queue()
+        self._news: asyncio.Queue[Sequence[Event] | None] = asyncio.Queue(NEWS_MAX)
 
     # -- the port ----------------------------------------------------------------------------
 
@@ -192,6 +197,8 @@ class DriverBackend:
             self._driver = None
         self._reason = "it was closed"
         self._forget()
+        if self._news.full():  # nobody takes them
+            self._news.get_nowait()
         self._news.put_nowait(None)
 
     @property
@@ -213,18 +220,22 @@ class DriverBackend:
     # -- one driver after the other ----------------------------------------------------------
 
     async def _connected(self) -> tuple[_DriverProcess, Capacity]:
-        driver = await _DriverProcess.start(self.module, self.environment)
+        most = self._connect.outcome_bytes
+        driver = await _DriverProcess.start(self.module, self.environment, most)
         try:
             async with asyncio.timeout(self._connect_seconds):
                 await driver.send(self._connect)
                 while isinstance(reply := await driver.receive(), Logged):
-                    log.log(reply.level, "%s", reply.text)
+                    _log(reply)
         except TimeoutError:
             await driver.end()
             said = f"it has not answered for {self._connect_seconds:.0f} seconds"
             raise BackendAway(self._worded(said)) from None
         except (OSError, EOFError):
             raise BackendAway(self._worded(await driver.end())) from None
+        except ValueError as error:
+            await driver.end()
+            raise BackendAway(self._worded(f"the driver cannot be understood: {error}")) from None
         except BaseException:
             await driver.end()
             raise
@@ -244,10 +255,10 @@ class DriverBackend:
             await driver.end()
             lost = [Lost(ticket, self._reason, False) for ticket in self._out]
             self._forget()
-            self._news.put_nowait([*lost, WentAway(self._reason)])
+            await self._news.put([*lost, WentAway(self._reason)])
             driver, self._capacity = await self._found_again()
             self._driver = driver
-            self._news.put_nowait([CameBack()])
+            await self._news.put([CameBack()])
 
     async def _found_again(self) -> tuple[_DriverProcess, Capacity]:
         pause, longest = self._pauses
@@ -258,7 +269,7 @@ class DriverBackend:
                 return await self._connected()
             except (BackendAway, BackendUnfit) as error:
                 if isinstance(error, BackendUnfit) and error.message != self._reason:
-                    self._news.put_nowait([WentAway(error.message)])
+                    await self._news.put([WentAway(error.message)])
                 self._reason = error.message
 
     async def _hear(self, driver: _DriverProcess) -> str:
@@ -270,11 +281,11 @@ class DriverBackend:
                 if isinstance(reply, Away):
                     return reply.reason
                 if isinstance(reply, Told):
-                    self._tell(reply.said)
+                    await self._tell(reply.said)
                 elif isinstance(reply, Beat):
                     self._capacity = reply.capacity
                 elif isinstance(reply, Logged):
-                    log.log(reply.level, "%s", reply.text)
+                    _log(reply)
                 elif isinstance(reply, Seen):
                     self._answer(reply.number, reply)
         except TimeoutError:
@@ -285,10 +296,10 @@ class DriverBackend:
             log.exception("%s: the driver cannot be understood", self.address)
             return f"the driver cannot be understood: {defect!r}"
 
-    def _tell(self, said: Sequence[Sequence[Any]]) -> None:
+    async def _tell(self, said: Sequence[Sequence[Any]]) -> None:
         events = [word for word in map(word_of, said) if self._heed(word)]
         if events:
-            self._news.put_nowait(events)
+            await self._news.put(events)
 
     def _heed(self, word: Word) -> TypeGuard[Event]:
         """Whether the pool is to hear of it."""
@@ -330,6 +341,10 @@ class DriverBackend:
             answer.set_result(seen)
 
 
+def _log(line: Logged) -> None:
+    log.log(line.level, "%s", line.text[:LINE_MAX])
+
+
 def _frames(unsent: Sequence[tuple[str, bytes]], most: int) -> Iterator[list[tuple[str, bytes]]]:
     """Small jobs together, large ones for themselves."""
     jobs, size = list[tuple[str, bytes]](), 0
@@ -346,10 +361,11 @@ def _frames(unsent: Sequence[tuple[str, bytes]], most: int) -> Iterator[list[tup
 class _DriverProcess:
     """A child process with `driver`."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, outcome_bytes: int) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
+        self._outcome_bytes = outcome_bytes
         self._input = process.stdin
         self._output = process.stdout
         self._errors = b""
@@ -357,7 +373,9 @@ class _DriverProcess:
         self._ended = ""
 
     @classmethod
-    async def start(cls, module: str, environment: Mapping[str, str]) -> _DriverProcess:
+    async def start(
+        cls, module: str, environment: Mapping[str, str], outcome_bytes: int
+    ) -> _DriverProcess:
         """In a session of its own: what is typed at a terminal is for the engine."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-X", "utf8", "-m", module),
@@ -367,7 +385,7 @@ class _DriverProcess:
             env=_environment(environment),
             start_new_session=True,
         )
-        return cls(process)
+        return cls(process, outcome_bytes)
 
     @property
     def pid(self) -> int:
@@ -380,9 +398,10 @@ class _DriverProcess:
         await self._input.drain()
 
     async def receive(self) -> Reply:
-        """Raises `EOFError` when the driver is gone."""
-        head = await self._output.readexactly(LENGTH_BYTES)
-        return reply_of(await self._output.readexactly(length_of(head)))
+        """Raises `EOFError` when the driver is gone, `ValueError` for what none of ours says."""
+        length = length_of(await self._output.readexactly(LENGTH_BYTES))
+        require_length(length, self._outcome_bytes)
+        return reply_of(await self._output.readexactly(length))
 
     async def close(self) -> None:
         """Let it disconnect, and end it if that takes too long."""

@@ -1,12 +1,13 @@
 """What the engine and a driver say to each other: frames over the driver's pipes.
 
-A frame is its length in eight bytes, and a message in msgpack.
+A frame is its length in eight bytes, and a message in msgpack. No frame is longer than the largest
+outcome, and a little: a driver sends none, and an engine reads none.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +25,9 @@ from anabranch.pools.backend import (
     WentAway,
 )
 
+OUTCOME_BYTES = 256 * 1024 * 1024  # of one job, where no larger results are allowed
+ROOM_BYTES = 16 * 1024 * 1024  # in a frame, for what is said beside outcomes
+REASON_MAX = 4000  # letters
 _LENGTH = struct.Struct(">Q")
 LENGTH_BYTES = _LENGTH.size
 
@@ -41,6 +45,7 @@ class Connect(_Message, frozen=True):
     pool: PoolOptions
     entry: str  # the module whose functions do the jobs
     versions: dict[str, str]  # of the engine, see `fitness`
+    outcome_bytes: int = OUTCOME_BYTES
 
 
 class Submit(_Message, frozen=True):
@@ -119,6 +124,13 @@ def word_of(said: Sequence[Any]) -> Word:
         raise ValueError(f"{name!r:.40} with {len(values)} values is no word of a driver")
     fields = dict(zip(kind.__struct_fields__, values, strict=True))
     word: Word = msgspec.convert(fields, kind)
+    return _shortened(word)
+
+
+def _shortened(word: Word) -> Word:
+    """A reason goes to logs and into the record of a run."""
+    if isinstance(word, Lost | Unusable | WentAway) and len(word.reason) > REASON_MAX:
+        return msgspec.structs.replace(word, reason=word.reason[:REASON_MAX])
     return word
 
 
@@ -130,6 +142,39 @@ class Told(_Message, frozen=True):
     """What became of tickets and of the contact, in this order: see `WORDS`."""
 
     said: list[tuple[Any, ...]]
+
+
+def told_of(words: Iterable[Word], outcome_bytes: int) -> Iterator[Told]:
+    """As many words in a message as fit into a frame."""
+    said: list[tuple[Any, ...]] = []
+    size = 0
+    for word in words:
+        fitting = _fitting(word, outcome_bytes)
+        if fitting is None:
+            continue
+        more = _size(fitting)
+        if said and size + more > outcome_bytes:
+            yield Told(said)
+            said, size = [], 0
+        said.append(said_of(fitting))
+        size += more
+    if said:
+        yield Told(said)
+
+
+def _fitting(word: Word, most: int) -> Word | None:
+    """What is too large for a frame fails its attempt; a progress like that is not told."""
+    size = _size(word)
+    if isinstance(word, Finished) and size > most:
+        reason = f"its outcome has {size:,} bytes, and a pool takes at most {most:,}"
+        return Unusable(word.ticket, f"{reason}: keep large values elsewhere, or do less at once")
+    if isinstance(word, Progressed) and size > most:
+        return None
+    return _shortened(word)
+
+
+def _size(word: Word) -> int:
+    return len(word.said) if isinstance(word, Finished | Progressed) else 0
 
 
 class Seen(_Message, frozen=True):
@@ -206,3 +251,9 @@ def framed(message: Request | Reply) -> bytes:
 def length_of(head: bytes) -> int:
     length: int = _LENGTH.unpack(head)[0]
     return length
+
+
+def require_length(length: int, outcome_bytes: int) -> None:
+    """Raises `ValueError` for a frame that no driver of ours sends."""
+    if length > outcome_bytes + ROOM_BYTES:
+        raise ValueError(f"a frame of {length:,} bytes is longer than any outcome")

@@ -30,6 +30,7 @@ from anabranch.pools.backend import Capacity
 from anabranch.pools.driver.child import Engine, end_later
 from anabranch.pools.driver.unpickling import exceptions_of, restrict_pickles
 from anabranch.pools.driver.wire import (
+    OUTCOME_BYTES,
     Away,
     Beat,
     Cancel,
@@ -40,8 +41,9 @@ from anabranch.pools.driver.wire import (
     Reply,
     Request,
     Submit,
-    Told,
     decode_said,
+    told_of,
+    word_of,
 )
 from anabranch.pools.fitness import absent, misfit
 from anabranch.pools.ray.worker import Relay, reason_of
@@ -178,11 +180,16 @@ class Driver:
     """Hands on what both sides say, until one of them is gone."""
 
     def __init__(
-        self, relay: Any, look: Callable[[], Capacity], reply: Callable[[Reply], None]
+        self,
+        relay: Any,
+        look: Callable[[], Capacity],
+        reply: Callable[[Reply], None],
+        outcome_bytes: int = OUTCOME_BYTES,
     ) -> None:
         self._relay = relay
         self._look = look
         self.reply = reply
+        self._outcome_bytes = outcome_bytes
         self._submitting: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -222,8 +229,8 @@ class Driver:
         while True:
             said = decode_said(await self._relay.take.remote(TAKE_SECONDS))
             told = [each for each in said if each[0] != "unfit"]
-            if told:
-                self.reply(Told(told))
+            for message in told_of(map(word_of, told), self._outcome_bytes):
+                self.reply(message)
             if len(told) < len(said):  # a node that came later; no job may go there
                 raise Unfit(next(each[2] for each in said if each[0] == "unfit"))
 
@@ -263,14 +270,14 @@ def main() -> None:
         capacity = look()
     except BaseException as error:
         engine.say_last(refused(error))
-    asyncio.run(_run(relay, look, capacity, engine))
+    asyncio.run(_run(relay, look, capacity, engine, first.outcome_bytes))
 
 
 async def _run(
-    relay: Any, look: Callable[[], Capacity], capacity: Capacity, engine: Engine
+    relay: Any, look: Callable[[], Capacity], capacity: Capacity, engine: Engine, most: int
 ) -> None:
     requests = engine.requests()
-    driver = Driver(relay, look, engine.reply)
+    driver = Driver(relay, look, engine.reply, most)
     driver.reply(Connected(capacity))
     try:
         await driver.run(requests)

@@ -5,6 +5,7 @@ It is the oracle the other stores are compared with, so every method does the ob
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -81,6 +82,7 @@ class MemoryStore(
         self._holds: dict[tuple[str, str, str], int] = {}  # sha256, run, scope → until
         self._sealed: dict[str, dict[str, bytes]] = {}
         self._grants: dict[tuple[str, int, str], Grant] = {}
+        self._grant_ids = itertools.count(1)
         self._session_runs: dict[str, dict[int, str]] = {}
         self._mailbox: dict[int, Message] = {}
         self._last_message = 0
@@ -378,10 +380,20 @@ class MemoryStore(
             for grant in grants:
                 key = (grant.rid, grant.scope, grant.grantee)
                 known = self._grants.get(key)
-                number = known.id if known is not None else len(self._grants) + 1
+                number = known.id if known is not None else next(self._grant_ids)
                 owner = known.owner if known is not None else grant.owner
                 first = known.is_owner if known is not None else grant.is_owner
                 self._grants[key] = replace(grant, id=number, owner=owner, is_owner=first)
+
+    def forget_grants(self, owner: str, before: int) -> None:
+        with self._open():
+            for key, one in list(self._grants.items()):
+                if one.owner == owner and one.expires_at < before and not one.is_owner:
+                    del self._grants[key]
+
+    def count_grants(self, owner: str) -> int:
+        with self._open():
+            return sum(one.owner == owner for one in self._grants.values())
 
     def grants_of(self, rid: str, scope: int) -> list[Grant]:
         with self._open():

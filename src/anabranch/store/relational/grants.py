@@ -18,6 +18,13 @@ class RelationalGrants(RelationalPart):
                 fields = msgspec.structs.asdict(grant)
                 db.execute(self.sql["put_grant"], {**fields, "is_owner": int(grant.is_owner)})
 
+    def forget_grants(self, owner: str, before: int) -> None:
+        with self._transaction() as db:
+            db.execute(self.sql["forget_grants"], {"owner": owner, "before": before})
+
+    def count_grants(self, owner: str) -> int:
+        return int(self._rows(self.sql["count_grants"], {"owner": owner})[0][0])
+
     def grants_of(self, rid: str, scope: int) -> list[Grant]:
         rows = self._rows(self.sql["grants_of"], {"rid": rid, "scope": scope})
         return [_grant(row) for row in rows]

@@ -28,7 +28,7 @@ from anabranch.surfaces.http.guard.idempotency import (
     IdempotencyKeys,
     keep_answers,
 )
-from anabranch.surfaces.http.guard.shares import SHARES, Shares
+from anabranch.surfaces.http.guard.shares import SHARES, Shares, end_threads
 from anabranch.surfaces.http.io import readers
 from anabranch.surfaces.http.io.ended_runs import EndedRuns
 from anabranch.surfaces.http.io.problems import answer_errors
@@ -120,6 +120,7 @@ def make_application(
     app[REPEATS] = IdempotencyKeys(cluster.server if cluster is not None else "")
     app[BATCHER] = batcher or WriteBatcher(parts.store)
     app[PARSING] = asyncio.Semaphore(PARSED_AT_ONCE)
+    app[rpc.CHAIN] = rpc.Chain(settings)
     app[runs.ENDED_RUNS] = EndedRuns()
     app[openapi.DESCRIBED] = openapi.Described(routes)
     app[definitions.COMPILED] = definitions.Compilations()
@@ -128,6 +129,7 @@ def make_application(
     )
     app.on_shutdown.append(events.end_streams)
     app.on_shutdown.append(workers.let_go)
+    app.on_cleanup.append(end_threads)
     for route in sorted(routes, key=lambda one: one.path):  # methods of a path are one resource
         app.router.add_route(route.method, route.path, route.handler)
     for mount in (

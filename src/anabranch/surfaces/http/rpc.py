@@ -27,11 +27,10 @@ from anabranch.settings import Settings
 from anabranch.store.outages import passes
 from anabranch.surfaces.http.guard.auth import CALLER, COOKIE, GATEKEEPER
 from anabranch.surfaces.http.guard.origins import address_of
-from anabranch.surfaces.http.guard.shares import checking
+from anabranch.surfaces.http.guard.shares import in_share
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.request_body import LIMITS, check_media, parse_body, read_at_most
-from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.http.routes import PARTS, SETTINGS, Route
 from anabranch.work.chain.permits import PermitRefused
 
@@ -65,10 +64,19 @@ class Chain:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._found: asyncio.Future[int] | None = None
 
     async def chain_id(self) -> int:
+        """The node is asked until it has said so once, by all who want to know together: some of
+        them need no permit to."""
         if self._settings.chain_id:
             return self._settings.chain_id
+        found = self._found
+        if found is None or (found.done() and (found.cancelled() or found.exception())):
+            self._found = found = asyncio.ensure_future(self._asked())
+        return await asyncio.shield(found)
+
+    async def _asked(self) -> int:
         from anabranch.work.chain.contracts import chain_id
         from anabranch.work.chain.rpc import JsonRpc
         from anabranch.work.chain.wiring import rpc_options
@@ -105,6 +113,9 @@ class Chain:
             hint = "set chain_url" if why.startswith("a session") else "set chain_id or chain_url"
             raise InputError(f"{why}, and this server knows none: {hint}", code="no_chain")
         return self._settings.chain_url
+
+
+CHAIN = web.AppKey("anabranch.chain", Chain)
 
 
 async def rpc(request: web.Request) -> web.StreamResponse:
@@ -204,13 +215,12 @@ def _permitted(request: web.Request) -> RpcMethods:
         return await look(request, lambda by: work(by.sessions))
 
     async def compute(work: Callable[[], T]) -> T:
-        async with checking(request):
-            return await in_thread(work)
+        return await in_share(request, work)
 
     return RpcMethods(
         parts.sessions,
         parts.verbs,
-        Chain(request.app[SETTINGS]),
+        request.app[CHAIN],
         parts.engine.clock.now,
         first_step,
         parts.store,

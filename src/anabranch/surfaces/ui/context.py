@@ -103,12 +103,13 @@ class Ui(msgspec.Struct):
         except NotFound as error:  # a page has a link where a terminal has a verb
             raise NotFound(error.what) from None
 
-    def state(self, head: Head) -> State:
-        """As it is in memory, or as the store has it; a run set aside can still be looked at."""
-        try:
-            return self.parts.engine.state(head.run)
-        except AnabranchError:
-            return self.parts.verbs.read.state(head.run)
+    async def state(self, head: Head) -> State:
+        """As it is in memory, or as the store has it, read beside the event loop; a run set aside
+        can still be looked at."""
+        known = self.parts.engine.state_in_memory(head.run)
+        if known is not None:
+            return known
+        return await self.look(lambda by: by.read.state(head.run))
 
     def net(self, head: Head) -> Net:
         return self.parts.verbs.read.net(head)

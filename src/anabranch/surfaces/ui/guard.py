@@ -11,41 +11,40 @@ UTF-8 and nothing else, whatever they claim, and neither large nor slow.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import secrets
-from collections.abc import AsyncIterator
-from urllib.parse import parse_qsl
+from collections.abc import Callable
+from email.message import Message
+from typing import ParamSpec, TypeVar
 
-import msgspec
-from aiohttp import BodyPartReader, web
-from multidict import MultiDict, MultiDictProxy
+from aiohttp import web
+from multidict import MultiDictProxy
 
 from anabranch.errors import AnabranchError
-from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER, session_csrf
+from anabranch.surfaces.http.guard.auth import is_stranger, session_csrf
 from anabranch.surfaces.http.guard.origins import is_secure, same_origin
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.io.request_body import LIMITS, read_bytes
+from anabranch.surfaces.http.io.request_body import read_bytes, taken_apart
+from anabranch.surfaces.ui.form_fields import Upload, pairs_in, parts_in
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 COOKIE = "anabranch_form"
 FIELD = "csrf"
 FIELDS_MAX = 2000
+BOUNDARY_MAX = 70  # letters, says RFC 2046
 STRANGERS_BYTES = 16 * 1024  # a token, and where to go with it
+STRANGERS_FIELDS = 20
 URLENCODED, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 _MADE = web.RequestKey("anabranch.ui.form_secret", str)
+_SIZE = web.RequestKey("anabranch.ui.form_size", int)
 
 
 class Forged(AnabranchError):
     """A change that none of our pages asked for."""
 
     code = "forged"
-
-
-class Upload(msgspec.Struct, frozen=True):
-    """A file that was chosen in a form."""
-
-    name: str
-    content: bytes
 
 
 Form = MultiDictProxy[str | Upload]
@@ -93,19 +92,28 @@ def _bytes(text: str) -> bytes:
 # -- fields ----------------------------------------------------------------------------------------
 
 
-async def read_form(request: web.Request, *, of_stranger: bool = False) -> Form:
+async def read_form(request: web.Request) -> Form:
     """The fields of a form that one of our own pages sent."""
     media = request.content_type
     charset = (request.charset or "utf-8").lower()
     if media not in (URLENCODED, MULTIPART) or charset not in ("utf-8", "utf8"):
         said = f"this is not a form of this server: {media[:60]}, {charset[:40]}"
         raise ApiError(415, "media_type", said, "send a form in UTF-8")
-    if of_stranger or (GATEKEEPER in request.app and CALLER not in request):
+    most = FIELDS_MAX
+    if is_stranger(request):
         _check_stranger(request)
-    form = await (_parts(request) if media == MULTIPART else _pairs(request))
+        most = STRANGERS_FIELDS
+    form = await _fields(request, most)
     secret = form.get(FIELD, "")
     check_form(request, secret if isinstance(secret, str) else "")
     return form
+
+
+async def understood(
+    request: web.Request, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """What a form that was read stands for: what is large is understood beside the event loop."""
+    return await taken_apart(request, request.get(_SIZE, 0), work, *args, **kwargs)
 
 
 def _check_stranger(request: web.Request) -> None:
@@ -115,52 +123,26 @@ def _check_stranger(request: web.Request) -> None:
         raise ApiError(413, "too_large", said, "send less", headers={"Connection": "close"})
 
 
-async def _pairs(request: web.Request) -> Form:
+async def _fields(request: web.Request, most: int) -> Form:
+    """Taken apart as every body is. It is in memory as a whole, with the files in it."""
     body = await read_bytes(request)
+    request[_SIZE] = len(body)
     try:
-        text = body.decode("utf-8")
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX)
+        if request.content_type == URLENCODED:
+            fields = await taken_apart(request, len(body), pairs_in, body, most)
+        else:
+            boundary = _boundary(request)
+            fields = await taken_apart(request, len(body), parts_in, body, boundary, most)
     except ValueError:
-        raise _unreadable() from None
-    return MultiDictProxy(MultiDict(pairs))
-
-
-async def _parts(request: web.Request) -> Form:
-    """A form with files. It is put together in memory: it may not be larger than any body."""
-    limits = request.app[LIMITS]
-    fields: MultiDict[str | Upload] = MultiDict()
-    room = limits.body_bytes
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            async for part in _plain_parts(request):
-                content = bytearray()
-                while chunk := await part.read_chunk():
-                    content += chunk
-                    if len(content) > room:
-                        raise web.HTTPRequestEntityTooLarge(limits.body_bytes, len(content))
-                room -= len(content) + 100  # empty fields are not for nothing
-                name, file = part.name or "", part.filename
-                value = content.decode("utf-8") if file is None else Upload(file, bytes(content))
-                fields.add(name, value)
-    except TimeoutError:
-        raise ApiError(408, "slow_body", "the form did not arrive in time", "send less") from None
-    except (ValueError, AssertionError, RuntimeError, web.RequestPayloadError):
-        raise _unreadable() from None
+        said = f"the form cannot be read: it is broken, not UTF-8, or has more than {most} fields"
+        raise ApiError(400, "bad_body", said, "send it from a page of this server") from None
     return MultiDictProxy(fields)
 
 
-async def _plain_parts(request: web.Request) -> AsyncIterator[BodyPartReader]:
-    """Parts as browsers make them: not packed, not encoded, not nested."""
-    count = 0
-    async for part in await request.multipart():
-        count += 1
-        if not isinstance(part, BodyPartReader) or count > FIELDS_MAX:
-            raise ValueError
-        if {"Content-Encoding", "Content-Transfer-Encoding"} & part.headers.keys():
-            raise ValueError
-        yield part
-
-
-def _unreadable() -> ApiError:
-    said = f"the form cannot be read: it is broken, not UTF-8, or has more than {FIELDS_MAX} fields"
-    return ApiError(400, "bad_body", said, "send it from a page of this server")
+def _boundary(request: web.Request) -> str:
+    head = Message()
+    head["Content-Type"] = request.headers.get("Content-Type", "")
+    found = head.get_boundary("")
+    if not 0 < len(found) <= BOUNDARY_MAX:
+        raise ValueError("no boundary")
+    return found

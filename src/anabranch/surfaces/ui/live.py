@@ -256,7 +256,7 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
     while stream.going:
         begun = time.perf_counter()
         head = ui.head(watch.run)
-        state, net = ui.state(head), ui.net(head)
+        state, net = await ui.state(head), ui.net(head)
         moving = run_facts.moving_of(state)
         if watch.before is None or moving.seq != watch.before.seq:
             await stream.say("run", run_facts.changes(moving, watch.before))

@@ -70,3 +70,18 @@ class SessionNumbersSuite:
         assert self.store.grants_for(BOB, after=changed.id)[0].scope == 2
         assert len(self.store.grants_for(ANN)) == 2
         assert self.store.grants_for(ANN, limit=1) == [kept]
+
+    def test_expired_grants_of_an_owner_are_forgotten_but_for_the_owners_own(self) -> None:
+        own = Grant(
+            rid="r", scope=1, grantee=ANN, owner=ANN, rights=7, expires_at=50, is_owner=True
+        )
+        bob = Grant(rid="r", scope=1, grantee=BOB, owner=ANN, rights=1, expires_at=50)
+        log = Grant(rid="r", scope=2, grantee=BOB, owner=ANN, rights=1, expires_at=51)
+        other = Grant(rid="q", scope=1, grantee=ANN, owner=BOB, rights=1, expires_at=50)
+        self.store.put_grants([own, bob, log, other])
+        self.store.forget_grants(ANN, 51)
+        found = [(one.rid, one.scope, one.grantee) for one in self.store.grants_for(ANN)]
+        assert found == [("r", 1, ANN), ("r", 2, BOB), ("q", 1, ANN)]
+        assert (self.store.count_grants(ANN), self.store.count_grants(BOB)) == (2, 1)
+        self.store.put_grants([bob])
+        assert self.store.grants_for(BOB)[-1].rid == "r", "no id is given twice"

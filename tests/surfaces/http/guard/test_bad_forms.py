@@ -6,13 +6,16 @@ import asyncio
 import gzip
 import json
 import re
+import threading
 import time
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
-from anabranch.surfaces.ui.guard import FIELDS_MAX, STRANGERS_BYTES
+from anabranch.surfaces.ui import guard
+from anabranch.surfaces.ui.guard import FIELDS_MAX, STRANGERS_BYTES, STRANGERS_FIELDS
 
 from ...tables import wrong_answers
 from ..access import Door, serving
@@ -212,6 +215,7 @@ BROKEN: dict[str, tuple[bytes, str, int]] = {
     "plain text": (b"csrf=x", "text/plain", 415),
     "not UTF-8": (b"csrf=\xff\xfe", FORM, 400),
     "too many fields": (b"a=&" * (FIELDS_MAX + 1), FORM, 400),
+    "more fields than the entrance has": (b"a=&" * (STRANGERS_FIELDS + 1), FORM, 400),
     "too large": (b"a=" + b"x" * STRANGERS_BYTES, FORM, 413),
     "files": (b"--x\r\n", "multipart/form-data; boundary=x", 413),
 }
@@ -261,6 +265,48 @@ def test_a_form_with_files_that_is_broken_is_refused() -> None:
                 assert time.process_time() - began < 5
 
             assert await wrong_answers(PARTS, check) == []
+
+    run(go())
+
+
+def test_a_large_form_is_taken_apart_beside_the_event_loop(monkeypatch: Any) -> None:
+    threads: dict[str, list[bool]] = {"pairs_in": [], "parts_in": []}
+    here = threading.get_ident()
+
+    def watched(name: str) -> Any:
+        take_apart = getattr(guard, name)
+
+        def work(*given: Any) -> Any:
+            threads[name].append(threading.get_ident() == here)
+            return take_apart(*given)
+
+        return work
+
+    for name in threads:
+        monkeypatch.setattr(guard, name, watched(name))
+
+    async def go() -> None:
+        async with serving(pages=True) as door:
+            for size in (1000, 300_000):
+                assert (await post(door, b"csrf=x&a=" + b"%41" * size))[0] == 403
+                part = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n%s\r\n--x--\r\n'
+                media = "multipart/form-data; boundary=x"
+                assert (await post(door, part % (b"a" * size), media))[0] == 403
+
+    run(go())
+    assert threads == {"pairs_in": [True, False], "parts_in": [True, False]}
+
+
+def test_json_in_a_field_has_the_limits_of_a_body() -> None:
+    """And it is read beside the event loop: `[],` sixteen million times held everybody up."""
+
+    async def go() -> None:
+        async with serving(pages=True) as door:
+            values = f"[{'[],' * 300_000}1]"
+            for path, field in (("/definitions", "rules"), ("/sessions/wake", "payload")):
+                fields = {"csrf": "x" * 43, "text": "workflow: []", "process": "r:1", field: values}
+                _, text = await post(door, urlencode(fields, safe="[],").encode(), path=path)
+                assert "more than 250,000 lists and objects" in text
 
     run(go())
 

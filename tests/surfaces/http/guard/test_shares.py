@@ -251,3 +251,77 @@ def test_checks_of_one_token_wait_in_line_and_let_others_go_first(
             assert most == 1
 
     run(go())
+
+
+GIVEN = {"definition": DEFINITION}
+TEMPLATE = {"template_id": "t.v1", "parameters": {}, "plan": {"steps": []}}
+COMPILING: dict[str, tuple[str, Any]] = {
+    "check": ("/definitions/check", GIVEN),
+    "format": ("/definitions/format", GIVEN),
+    "draw": ("/definitions/graph", GIVEN),
+    "keep": ("/definitions", GIVEN),
+    "start": ("/runs", {"definition": f"{DEFINITION}# of its own\n"}),
+    "start by path": ("/runs", {"path": "nowhere"}),
+    "start a template": ("/runs", {"template": "t.v1"}),
+    "register": ("/catalog", {"definitions": [{"definition": DEFINITION, "path": "p"}]}),
+    "put a template": ("/templates", {"template": TEMPLATE}),
+    "materialise": ("/templates/t.v1/definition", {}),
+    "test a trigger": ("/triggers/t/test", {}),
+    "gas": ("/sessions/gas", {"rule": "{}"}),
+}
+
+
+def test_whatever_compiles_for_a_token_takes_its_share() -> None:
+    async def go() -> None:
+        async with serving(require_tokens="yes", checks_per_token_max=1) as door:
+            token = door.token("admin")
+            async with door.server.shares.turn(token.split("_")[1]):
+                asked = {
+                    name: asyncio.create_task(door.ask("POST", path, token, body))
+                    for name, (path, body) in COMPILING.items()
+                }
+                await asyncio.wait(asked.values(), timeout=1.0)
+                assert [name for name, one in asked.items() if one.done()] == []
+                assert door.server.shares._counts.total() == 1 + len(asked)
+            answers = {name: (await one).status for name, one in asked.items()}
+            assert {name for name, status in answers.items() if status >= 500} == set()
+            assert not door.server.shares._counts
+
+    run(go())
+
+
+def test_starts_wait_in_any_line_and_are_not_refused() -> None:
+    async def go() -> None:
+        async with serving(require_tokens="yes", checks_per_token_max=1) as door:
+            token = door.token("admin")
+            async with door.server.shares.turn(token.split("_")[1]):
+                starts = [
+                    asyncio.create_task(
+                        door.ask("POST", "/runs", token, {"definition": f"{DEFINITION}# {n}"})
+                    )
+                    for n in range(13)
+                ]
+                await until(lambda: door.server.shares._counts.total() == 14)
+                assert (await door.ask("POST", "/definitions/graph", token, GIVEN)).status == 429
+            assert {(await one).status for one in starts} == {201}
+
+    run(go())
+
+
+def test_health_and_hooks_have_threads_that_no_compilation_takes() -> None:
+    gate = threading.Event()
+
+    async def go() -> None:
+        async with serving() as door:
+            shares = door.server.shares
+            held = [shares.threads.submit(gate.wait, HANG_SECONDS) for _ in range(100)]
+            loop = asyncio.get_running_loop()
+            try:
+                await asyncio.to_thread(int)  # which logs, hooks and others use
+                others = [loop.run_in_executor(None, gate.wait, HANG_SECONDS) for _ in range(64)]
+                assert (await door.ask("GET", "/health")).status == 200
+            finally:
+                gate.set()
+            await asyncio.gather(*others, *map(asyncio.wrap_future, held))
+
+    run(go())

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from yarl import URL
 
+from anabranch.surfaces.ui.guard import STRANGERS_BYTES
 from anabranch.surfaces.ui.node import routes
 
 from .support import Browser, Served, TwoNodes
@@ -49,6 +50,13 @@ def test_a_stranger_sends_no_form(stranger: Browser, path: str) -> None:
     found, _ = stranger.post(path, {"csrf": stranger.secret(), "amount": "5"})
     assert found.status == 401
     assert balance(stranger.node) == 0
+
+
+@pytest.mark.parametrize("path", ["/login", "/logout"])
+def test_a_large_form_of_a_stranger_is_not_even_read(stranger: Browser, path: str) -> None:
+    fields = {"csrf": stranger.secret(), "token": "x" * STRANGERS_BYTES}
+    found, text = stranger.post(path, fields)
+    assert (found.status, "before the user has signed in" in text) == (413, True)
 
 
 def test_the_control_token_opens_a_session_that_scripts_and_other_sites_cannot_read(

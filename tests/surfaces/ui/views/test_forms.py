@@ -33,7 +33,7 @@ def value(kind: str, text: str, **more: Any) -> Any:
         ("string", " a\r\nb ", " a\nb "),
         ("number", "1.5", 1.5),
         ("number", "", "left out"),
-        ("number", "1e999", "this is not a number that can be stored"),
+        ("number", "1e999", "this is not JSON: the body does not fit: Number out of range"),
         ("number", "true", "this is not a number that can be stored"),
         ("integer", "7", 7),
         ("integer", "7.0", 7),
@@ -62,6 +62,11 @@ def test_what_is_needed_and_empty_is_said(kind: str) -> None:
 @pytest.mark.parametrize("text", ["{", "NaN", '{"a": NaN}', "[" * 100_000])
 def test_what_is_not_json_is_said(text: str) -> None:
     assert str(value("object", text)).startswith("this is not JSON")
+
+
+def test_a_field_has_the_limits_of_a_body() -> None:
+    for text in (f"[{'[],' * 300_000}1]", '{"a": 1, "a": 2}', f"{'[' * 201}{']' * 201}"):
+        assert str(value("array", text)).startswith("this is not JSON")
 
 
 def test_a_field_that_nobody_touched_follows_the_definition() -> None:

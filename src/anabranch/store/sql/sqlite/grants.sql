@@ -15,3 +15,9 @@ FROM grants WHERE rid = :rid AND scope = :scope ORDER BY id
 -- name: grants_for
 SELECT rid, scope, grantee, owner, rights, enc_dek, expires_at, is_owner, ref_addr, session, id
 FROM grants WHERE (grantee = :who OR owner = :who) AND id > :after ORDER BY id LIMIT :limit
+
+-- name: count_grants
+SELECT count(*) FROM grants WHERE owner = :owner
+
+-- name: forget_grants
+DELETE FROM grants WHERE owner = :owner AND expires_at < :before AND is_owner = 0

@@ -18,6 +18,7 @@ from anabranch.operations.schedules.schedules import (
     ScheduleDraft,
 )
 from anabranch.surfaces.http.guard.audit import SUBJECT
+from anabranch.surfaces.http.guard.shares import in_line
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.request_body import (
     answer,
@@ -55,7 +56,7 @@ async def add(request: web.Request) -> web.StreamResponse:
     if draft.definition is not None:
         prepared = await compiled(request, draft.definition, None, draft.file)
     kept = request.app[PARTS].scheduling.schedules
-    card = await in_thread(kept.add, draft, prepared, actor_of(request))
+    card = await in_line(request, kept.add, draft, prepared, actor_of(request))
     return answer(card, 201, {"Location": f"{ALL}/{card.name}"})
 
 

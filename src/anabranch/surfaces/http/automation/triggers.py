@@ -15,6 +15,7 @@ from anabranch.operations.triggers.triggers import (
     TriggerRequest,
 )
 from anabranch.surfaces.http.guard.audit import SUBJECT
+from anabranch.surfaces.http.guard.shares import in_line, in_share
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.request_body import (
     answer,
@@ -51,7 +52,7 @@ async def add(request: web.Request) -> web.StreamResponse:
     if draft.definition is not None:
         prepared = await compiled(request, draft.definition, None, draft.file)
     kept = request.app[PARTS].triggering.triggers
-    card = await in_thread(kept.add, draft, prepared, actor_of(request))
+    card = await in_line(request, kept.add, draft, prepared, actor_of(request))
     return answer(card, 201, {"Location": f"{ALL}/{card.name}"})
 
 
@@ -73,7 +74,7 @@ async def show(request: web.Request) -> web.StreamResponse:
 async def test(request: web.Request) -> web.StreamResponse:
     asked = await read_body(request, TriggerRequest)
     kept, name = request.app[PARTS].triggering.triggers, request.match_info["trigger"]
-    return answer(await in_thread(kept.test, name, asked))
+    return answer(await in_share(request, kept.test, name, asked))
 
 
 async def pause(request: web.Request) -> web.StreamResponse:

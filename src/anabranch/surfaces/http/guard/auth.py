@@ -313,6 +313,11 @@ def set_session(request: web.Request, session: BrowserSession) -> None:
     request[_SESSION] = session
 
 
+def is_stranger(request: web.Request) -> bool:
+    """Whether nobody knows who asks: neither by a token, nor by a session of whatever pages."""
+    return CALLER not in request and _SESSION not in request
+
+
 def session_csrf(request: web.Request) -> str:
     """What forms carry, and scripts send in X-CSRF-Token; empty without a session."""
     session = request.get(_SESSION) or _session_in_memory(request)

@@ -12,19 +12,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from aiohttp import web
 
 from anabranch.settings import Settings
 from anabranch.surfaces.http.guard.auth import CALLER
 from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.threads import in_thread_of
 
 LONG_SHARE = 0.8  # of the connections, for streams and waits together
 IN_LINE = 10  # times as many checks as run at once may wait for their turn
 RETRY_SECONDS = 5
+THREADS = 16  # for the checks of all callers
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Kind = Literal["streams", "waits", "checks", "claims"]
 WORDS: dict[Kind, str] = {
@@ -47,6 +54,7 @@ class Shares:
         self._counts: Counter[tuple[str, Kind]] = Counter()
         self._long: dict[str, OrderedDict[Any, None]] = {}  # token → its transports, oldest first
         self._turns: dict[str, asyncio.Semaphore] = {}
+        self.threads = ThreadPoolExecutor(THREADS, "anabranch-check")
 
     def __len__(self) -> int:
         """Connections that are kept for long."""
@@ -74,10 +82,11 @@ class Shares:
                     del self._long[token]
 
     @asynccontextmanager
-    async def turn(self, token: str) -> AsyncIterator[None]:
-        """A check: some at once, some more in line."""
+    async def turn(self, token: str, *, patient: bool = False) -> AsyncIterator[None]:
+        """A check: some at once, some more in line. Who is patient waits in any line: a start is
+        not refused because many others have come."""
         most = self._most["checks"]
-        if self._counts[token, "checks"] >= most * (IN_LINE + 1):
+        if not patient and self._counts[token, "checks"] >= most * (IN_LINE + 1):
             raise _too_many("checks", most)
         with self._counted(token, "checks"):
             turns = self._turns.setdefault(token, asyncio.Semaphore(most))
@@ -120,17 +129,38 @@ def long_request(request: web.Request, kind: Kind) -> Iterator[None]:
     if shares is None:
         yield
         return
-    with shares.long(_token(request), kind, request.transport):
+    with shares.long(token_of(request), kind, request.transport):
         yield
 
 
 @asynccontextmanager
-async def checking(request: web.Request) -> AsyncIterator[None]:
-    async with request.app[SHARES].turn(_token(request)):
+async def checking(request: web.Request, *, patient: bool = False) -> AsyncIterator[None]:
+    async with request.app[SHARES].turn(token_of(request), patient=patient):
         yield
 
 
-def _token(request: web.Request) -> str:
+async def in_share(
+    request: web.Request, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Compiling, drawing and arithmetic for a caller: in their share, and in threads that nothing
+    else of the server needs."""
+    async with checking(request):
+        return await in_thread_of(request.app[SHARES].threads, partial(work, *args, **kwargs))
+
+
+async def in_line(
+    request: web.Request, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """The same for what may have to wait, and is not refused."""
+    async with checking(request, patient=True):
+        return await in_thread_of(request.app[SHARES].threads, partial(work, *args, **kwargs))
+
+
+async def end_threads(app: web.Application) -> None:
+    app[SHARES].threads.shutdown(wait=False, cancel_futures=True)
+
+
+def token_of(request: web.Request) -> str:
     caller = request.get(CALLER)
     return caller.token if caller is not None else ""
 

@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -23,6 +23,7 @@ from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.routes import Query, route_of
 from anabranch.work.values import json_size
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -61,12 +62,18 @@ async def read_body(request: web.Request, kind: type[T], *, optional: bool = Fal
 
 
 async def parse_body(request: web.Request, body: bytes, kind: type[T]) -> T:
-    """What was read as this type; a large body beside the event loop, few at once."""
-    limits = request.app[LIMITS]
-    if len(body) <= limits.thread_bytes:
-        return parse(body, kind, limits.depth)
+    """What was read as this type."""
+    return await taken_apart(request, len(body), parse, body, kind, request.app[LIMITS].depth)
+
+
+async def taken_apart(
+    request: web.Request, size: int, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """What becomes of so many bytes that were sent: many beside the event loop, few at once."""
+    if size <= request.app[LIMITS].thread_bytes:
+        return work(*args, **kwargs)
     async with request.app[PARSING]:
-        return await asyncio.to_thread(parse, body, kind, limits.depth)
+        return await asyncio.to_thread(work, *args, **kwargs)
 
 
 async def read_bytes(request: web.Request) -> bytes:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import Executor
+from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 from anabranch.cancel import cancellable, poll
@@ -47,8 +50,11 @@ class Flag:
 
 async def in_thread(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Like `asyncio.to_thread`, for work that looks whether it is still wanted."""
-    flag = Flag()
-    task = asyncio.ensure_future(
-        asyncio.to_thread(flag.run, lambda: work(*args, **kwargs)),
-    )
-    return await flag.wait(task)
+    return await in_thread_of(None, partial(work, *args, **kwargs))
+
+
+async def in_thread_of(threads: Executor | None, work: Callable[[], T]) -> T:
+    """The same in one of these threads."""
+    flag, context = Flag(), copy_context()
+    loop = asyncio.get_running_loop()
+    return await flag.wait(loop.run_in_executor(threads, context.run, flag.run, work))

@@ -10,7 +10,7 @@ from aiohttp import web
 from anabranch.operations.definitions.catalog import Catalog, Draft, Registered
 from anabranch.operations.definitions.prepare import TEXT, as_text
 from anabranch.surfaces.http.guard.audit import SUBJECT
-from anabranch.surfaces.http.guard.shares import checking
+from anabranch.surfaces.http.guard.shares import in_share
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.request_body import (
     answer,
@@ -19,7 +19,6 @@ from anabranch.surfaces.http.io.request_body import (
     read_cursor,
     read_query,
 )
-from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.http.resources.definitions import CURSOR, EXAMPLE, PAGE, label_of, source_of
 from anabranch.surfaces.http.routes import API, PARTS, Query, Route, actor_of
 
@@ -61,9 +60,8 @@ async def register(request: web.Request) -> web.StreamResponse:
     drafts = [_draft(one) for one in body.definitions]
     parts, actor = request.app[PARTS], actor_of(request)
     request[SUBJECT] = ", ".join(draft.path or draft.file for draft in drafts)[:200]
-    async with checking(request):
-        now = parts.engine.clock.now()
-        found = await in_thread(parts.catalog.register, drafts, now, actor)
+    now = parts.engine.clock.now()
+    found = await in_share(request, parts.catalog.register, drafts, now, actor)
     return answer(RegisteredList(items=found), 201)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
@@ -35,7 +35,7 @@ from anabranch.operations.definitions.rate_check import unheeded_rates
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.operations.read.reader import draw
 from anabranch.store.ports import Definition, DefinitionCard, DefinitionFilter
-from anabranch.surfaces.http.guard.shares import checking
+from anabranch.surfaces.http.guard.shares import in_line, in_share, token_of
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError, place_problem
 from anabranch.surfaces.http.io.readers import ReadHandle, look
@@ -105,12 +105,18 @@ def tools_of(request: web.Request) -> list[ToolSignature]:
     return request.app[PARTS].toolbox.signatures()
 
 
+class Compute(Protocol):
+    """Beside the event loop, in whatever share."""
+
+    def __call__(self, work: Callable[[], Prepared], /) -> Coroutine[Any, Any, Prepared]: ...
+
+
 class Compilations:
     """The last definitions that compiled: most runs are begun from one that was seen before."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, Prepared] = OrderedDict()
-        self._under_way: dict[bytes, tuple[asyncio.Task[Prepared], Flag]] = {}
+        self._under_way: dict[tuple[str, bytes], tuple[asyncio.Task[Prepared], Flag]] = {}
 
     async def get(
         self,
@@ -118,14 +124,18 @@ class Compilations:
         tools: list[ToolSignature],
         rules: Mapping[str, Any] | None,
         file: str = TEXT,
+        *,
+        token: str = "",
+        compute: Compute = asyncio.to_thread,
     ) -> Prepared:
-        """Compiled beside the event loop; raises with all its problems."""
+        """Compiled beside the event loop, by `compute`; raises with all its problems. A token does
+        not wait for what another one has in line."""
         said = msgspec.json.encode([given, tools, rules, file])
         key = hashlib.sha256(said).digest()
         found = self._kept.get(key)
         if found is None:
             work = partial(prepare, source_of(given), tools, rules, file=file)
-            found = await self._compiled(key, work)
+            found = await self._compiled((token, key), work, compute)
             if len(said) <= KEPT_BYTES:
                 self._kept[key] = found
         if key in self._kept:
@@ -134,17 +144,19 @@ class Compilations:
             self._kept.popitem(last=False)
         return found
 
-    async def _compiled(self, key: bytes, work: Callable[[], Prepared]) -> Prepared:
+    async def _compiled(
+        self, key: tuple[str, bytes], work: Callable[[], Prepared], compute: Compute
+    ) -> Prepared:
         """Once for all who ask for it at the same time; not at all when they have all gone."""
         task, flag = self._under_way.get(key, (None, Flag()))
         if task is None or flag.given_up:
             flag = Flag()
-            task = asyncio.ensure_future(asyncio.to_thread(flag.run, work))
+            task = asyncio.ensure_future(compute(partial(flag.run, work)))
             self._under_way[key] = task, flag
             task.add_done_callback(lambda ended: self._ended(key, ended))
         return await flag.wait(task)
 
-    def _ended(self, key: bytes, task: asyncio.Task[Prepared]) -> None:
+    def _ended(self, key: tuple[str, bytes], task: asyncio.Task[Prepared]) -> None:
         if self._under_way.get(key, (None,))[0] is task:
             del self._under_way[key]
 
@@ -158,15 +170,21 @@ async def prepared(
     rules: Mapping[str, Any] | None,
     file: str = TEXT,
 ) -> Prepared:
-    return await request.app[COMPILED].get(given, tools_of(request), rules, label_of(file))
+    return await request.app[COMPILED].get(
+        given,
+        tools_of(request),
+        rules,
+        label_of(file),
+        token=token_of(request),
+        compute=partial(in_line, request),
+    )
 
 
 async def check_one(request: web.Request) -> web.StreamResponse:
     given = await read_body(request, DefinitionGiven)
     source, tools = source_of(given.definition), tools_of(request)
     file = label_of(given.file)
-    async with checking(request):
-        compiled: Compiled = await in_thread(check, source, tools, given.rules, file=file)
+    compiled: Compiled = await in_share(request, check, source, tools, given.rules, file=file)
     net, parts = compiled.net, request.app[PARTS]
     refused = list(parts.preflight.not_done_here(net)) if net is not None else []
     refused += parts.participants.needs_of(net) if net is not None else []
@@ -199,17 +217,20 @@ async def respell(request: web.Request) -> web.StreamResponse:
     """A playbook in the canonical spelling."""
     given = await read_body(request, PlaybookText)
     before = as_text(given.definition)
-    async with checking(request):
-        text = await in_thread(canonical_form, before, label_of(given.file))
+    text = await in_share(request, canonical_form, before, label_of(given.file))
     return answer(shapes.Respelled(definition=text, changed=text != before))
 
 
 async def draw_one(request: web.Request) -> web.StreamResponse:
     asked = read_query(request)
     given = await read_body(request, DefinitionGiven)
-    ready = await prepared(request, given.definition, given.rules, given.file)
     form: str = asked["format"]
-    text = await in_thread(draw, ready.net, form)
+    source, tools, file = source_of(given.definition), tools_of(request), label_of(given.file)
+
+    def drawn() -> str:
+        return draw(prepare(source, tools, given.rules, file=file).net, form)
+
+    text = await in_share(request, drawn)
     return drawing(text, form, raw=asked["raw"])
 
 

@@ -39,6 +39,7 @@ def mount(app: web.Application) -> None:
         watch.start()
         yield
         watch.stop()
+        app[HEALTH].close()
 
     app.cleanup_ctx.append(follow)
 

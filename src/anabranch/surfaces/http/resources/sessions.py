@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from anabranch.operations.sessions.sessions import estimated_gas
-from anabranch.surfaces.http.guard.shares import checking
+from anabranch.surfaces.http.guard.shares import in_share
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.request_body import (
@@ -108,8 +107,7 @@ async def gas(request: web.Request) -> web.StreamResponse:
         "invalid_spawns": body.invalid_spawns,
         "encrypted": body.encrypted,
     }
-    async with checking(request):
-        return answer(await asyncio.to_thread(estimated_gas, body.rule, **counts))
+    return answer(await in_share(request, estimated_gas, body.rule, **counts))
 
 
 ROUTES = (

@@ -18,11 +18,11 @@ from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.store.access_ports import RequestRecord
 from anabranch.surfaces.http.guard.audit import RECORDED, line_of_start
 from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, KeyedRequest, once
+from anabranch.surfaces.http.guard.shares import checking, in_line
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.request_body import answer, read_body, read_query
-from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.http.resources.definitions import EXAMPLE
 from anabranch.surfaces.http.resources.definitions import prepared as compiled
 from anabranch.surfaces.http.routes import API, PARTS, Query, Route
@@ -134,7 +134,10 @@ async def _prepared(request: web.Request, body: StartRequest) -> Prepared:
         return await compiled(request, body.definition, body.rules, body.file)
     if body.template is not None:
         name, given, version = body.template, body.parameters, body.version
-        made = await look(request, lambda by: Templates(by.store).materialise(name, given, version))
+        async with checking(request, patient=True):
+            made = await look(
+                request, lambda by: Templates(by.store).materialise(name, given, version)
+            )
         return made[0]
     if body.path is not None or body.catalog_id is not None:
         return await _from_catalog(request, body)
@@ -155,7 +158,7 @@ async def _from_catalog(request: web.Request, body: StartRequest) -> Prepared:
     target = child_target(fields)
     if body.path is not None and body.version is None:
         target = f"catalog://{target.removeprefix('catalog://')}"
-    found = await in_thread(request.app[PARTS].catalog.prepared, target)
+    found = await in_line(request, request.app[PARTS].catalog.prepared, target)
     assert found is not None, "it is in the catalog, or an error"
     return found
 

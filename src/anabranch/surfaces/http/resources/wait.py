@@ -28,7 +28,10 @@ class Waited(msgspec.Struct, frozen=True, kw_only=True):
 
 async def wait(request: web.Request) -> web.StreamResponse:
     parts, asked = request.app[PARTS], read_query(request)
-    run = parts.verbs.read.find(request.match_info["run"]).run
+    head = parts.verbs.read.find(request.match_info["run"])
+    if head.finished:  # as the store has it: its log need not be read to know that
+        return answer(Waited(run=head.run, status=head.status, finished=True, settled=True))
+    run = head.run
     with long_request(request, "waits") if asked["seconds"] else nullcontext():
         settled = await _settled(request, run, asked["seconds"], standing=asked["standing"])
     head = parts.verbs.read.find(run)

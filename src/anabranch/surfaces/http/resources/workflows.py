@@ -14,6 +14,7 @@ from anabranch.literals import DispatchStatus
 from anabranch.operations.definitions.templates import Templates
 from anabranch.operations.read.dispatches import Dispatch, WorkflowStepDispatch
 from anabranch.surfaces.http.guard.audit import SUBJECT
+from anabranch.surfaces.http.guard.shares import checking, in_share
 from anabranch.surfaces.http.io.problems import PlaceProblem, place_problem
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.request_body import (
@@ -170,7 +171,7 @@ async def snapshot(request: web.Request) -> web.StreamResponse:
 async def put(request: web.Request) -> web.StreamResponse:
     given = (await read_body(request, TemplateGiven)).template
     text = given if isinstance(given, str) else definition_text(given)
-    kept = await asyncio.to_thread(Templates(request.app[PARTS].store).put, text)
+    kept = await in_share(request, Templates(request.app[PARTS].store).put, text)
     request[SUBJECT] = kept.template_id
     place = f"{ALL}/{quote(kept.template_id, safe='')}"
     return answer(kept.fields(), 201, {"Location": place})
@@ -210,10 +211,11 @@ async def materialise(request: web.Request) -> web.StreamResponse:
     """What a run of it would be, without one."""
     given = await read_body(request, Parameters, optional=True)
     name = request.match_info["template"]
-    ready, text = await look(
-        request,
-        lambda by: Templates(by.store).materialise(name, given.parameters, given.version),
-    )
+    async with checking(request):
+        ready, text = await look(
+            request,
+            lambda by: Templates(by.store).materialise(name, given.parameters, given.version),
+        )
     problems = [place_problem(one) for one in ready.problems]
     fingerprint = ready.definition.fingerprint
     return answer(Materialised(definition=text, fingerprint=fingerprint, problems=problems))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -9,7 +10,7 @@ from aiohttp import web
 from anabranch.market.node.node import Node
 from anabranch.market.node.ports import Tokens
 from anabranch.surfaces.http.guard.origins import POLICY, OriginPolicy
-from anabranch.surfaces.http.io.request_body import LIMITS, Limits
+from anabranch.surfaces.http.io.request_body import LIMITS, PARSED_AT_ONCE, PARSING, Limits
 from anabranch.surfaces.ui import rendering
 from anabranch.surfaces.ui.node.frame import PAGES, NodePages, Page, framed
 from anabranch.surfaces.ui.node.pages import (
@@ -87,6 +88,7 @@ def mount(app: web.Application, node: Node, tokens: Tokens) -> None:
     own = urlsplit(node.context.config.url).hostname  # which may be another loopback address
     app[POLICY] = OriginPolicy(tokens_required=True, hosts=frozenset({own} if own else ()))
     app[LIMITS] = Limits(body_bytes=FORM_BYTES)
+    app[PARSING] = asyncio.Semaphore(PARSED_AT_ONCE)
     add = app.router.add_route
     add("GET", "/static/{version}/{name}", framed(rendering.serve_static, is_open=True))
     add("GET", "/favicon.ico", framed(_icon, is_open=True))

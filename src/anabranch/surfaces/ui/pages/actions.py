@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast, get_args
+
+from aiohttp import web
 
 from anabranch.errors import InputError, Refused
 from anabranch.kernel import stimuli as s
@@ -12,7 +13,9 @@ from anabranch.literals import Reducer
 from anabranch.operations.runs.signals import signal
 from anabranch.operations.runs.verbs import patches
 from anabranch.operations.runs.wake import wake_sleepers
-from anabranch.surfaces.ui.context import Ui, text_of
+from anabranch.surfaces.ui.context import Ui, actor_of, text_of, ui_of
+from anabranch.surfaces.ui.guard import understood
+from anabranch.surfaces.ui.views.forms import read_json
 from anabranch.work.values.json_values import require_json
 
 #: Verb → what the page says afterwards.
@@ -25,12 +28,14 @@ VERBS: Mapping[str, str] = {
     "wake": "woken",
     "signal": "signalled",
 }
+LINES_MAX = 2000
 SECRET = "secret:"  # how the fields of secrets begin
 REDUCERS: tuple[str, ...] = get_args(Reducer)
 
 
-async def do(ui: Ui, verb: str, run: str, actor: str, form: Any) -> str:
+async def do(request: web.Request, verb: str, run: str, form: Any) -> str:
     """Returns the run to look at next, where that is another one."""
+    ui, actor = ui_of(request), actor_of(request)
     verbs, reason = ui.parts.verbs, text_of(form, "reason").strip()
     match verb:
         case "pause":
@@ -47,10 +52,11 @@ async def do(ui: Ui, verb: str, run: str, actor: str, form: Any) -> str:
                 input=_secrets(form),
             )
         case "patch":
-            said = patches(values_of(text_of(form, "values")), reducer_of(form))
+            values = await understood(request, values_of, text_of(form, "values"))
+            said = patches(values, reducer_of(form))
             await verbs.send(run, s.PatchContext(said, actor))
         case "signal":
-            payload = payload_of(text_of(form, "payload"))
+            payload = await understood(request, payload_of, text_of(form, "payload"))
             name, ttl = text_of(form, "name").strip(), text_of(form, "ttl").strip()
             await verbs.send(run, signal(name, payload, actor=actor, ttl=ttl))
         case "wake":
@@ -87,13 +93,12 @@ def values_of(text: str) -> dict[str, Any]:
     if not text:
         raise InputError("say what to write: KEY=VALUE, one on a line, or a JSON object")
     if text.startswith("{"):
-        try:
-            given = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"this is not a JSON object: {error}") from None
-        return {str(key): value for key, value in given.items()}
-    values = {}
-    for line in filter(None, map(str.strip, text.splitlines())):
+        given: dict[str, Any] = read_json(text, "this")
+        return given
+    lines, values = text.splitlines(), {}
+    if len(lines) > LINES_MAX:
+        raise InputError(f"write at most {LINES_MAX:,} lines, or a JSON object")
+    for line in filter(None, map(str.strip, lines)):
         key, equals, value = line.partition("=")
         if not equals or not key.strip():
             raise InputError(f"write KEY=VALUE, not {line[:80]!r}")
@@ -105,15 +110,12 @@ def payload_of(text: str) -> Any:
     """What a signal says: JSON, or nothing."""
     if not text.strip():
         return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the payload is not JSON: {error}") from None
+    return read_json(text, "the payload")
 
 
 def _value(text: str) -> Any:
     """JSON if it can be read as JSON, the text itself otherwise; as on the command line."""
     try:
-        return require_json(json.loads(text), "the value")
-    except (ValueError, RecursionError, InputError):
+        return require_json(read_json(text, "the value"), "the value")
+    except InputError:
         return text

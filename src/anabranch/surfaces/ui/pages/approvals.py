@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +17,9 @@ from anabranch.operations.runs.earlier_decision import TOO_LATE, earlier
 from anabranch.operations.runs.verbs import decision
 from anabranch.surfaces.http.guard.auth import CALLER
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, see, show, text_of, ui_of
+from anabranch.surfaces.ui.guard import understood
 from anabranch.surfaces.ui.rendering import as_json
+from anabranch.surfaces.ui.views.forms import read_json
 
 SHOWN = 50
 NAME_MAX = 100
@@ -95,7 +96,7 @@ def _named(request: web.Request, form: Any) -> str:
 async def _around(ui: Ui, row: Approval, who: Speaker) -> dict[str, Any]:
     """What else there is to look at before somebody decides."""
     head = ui.head(row.run)
-    state, net = ui.state(head), ui.net(head)
+    state, net = await ui.state(head), ui.net(head)
     rules = net.steps[row.step].admission if row.step in net.steps else None
     before = {
         name: public(state.results[name], net.private)
@@ -141,7 +142,8 @@ async def decide(request: web.Request) -> web.StreamResponse:
     run, gate = request.match_info["run"], request.match_info["gate"]
     override = text_of(form, "override") == "yes" and verdict != "ask_again"
     actor = _named(request, form)
-    said = decision(gate, verdict, actor, reason, _evidence(form), override=override)
+    evidence = await understood(request, _evidence, form)
+    said = decision(gate, verdict, actor, reason, evidence, override=override)
     ui = ui_of(request)
     try:
         await ui.parts.verbs.send(run, said)
@@ -165,6 +167,7 @@ def _evidence(form: Any) -> Any:
     if text[0] not in "{[":
         return text
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise InputError(f"the evidence is neither plain words nor JSON: {error}") from None
+        return read_json(text, "it")
+    except InputError as error:
+        said = f"the evidence is neither plain words nor JSON: {error.message}"
+        raise InputError(said) from None

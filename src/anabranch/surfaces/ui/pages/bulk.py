@@ -19,6 +19,7 @@ from anabranch.operations.runs.bulk import VERBS, Bulk, BulkReport, Outcome, bul
 from anabranch.surfaces.http.guard.audit import ACTION, SUBJECT
 from anabranch.surfaces.http.guard.auth import CALLER
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, show, text_of, ui_of
+from anabranch.surfaces.ui.guard import understood
 from anabranch.surfaces.ui.pages.actions import REDUCERS, reducer_of, values_of
 from anabranch.surfaces.ui.views.filters import LIST, Filter
 
@@ -77,7 +78,7 @@ async def do_with_many(request: web.Request) -> web.StreamResponse:
     whole = text_of(form, "which") == "filter"
     if not runs and not whole:
         raise InputError("no run is ticked: tick the runs in the list first")
-    asked = _asked(ui, form, sure=sure, actor=actor_of(request))
+    asked = await understood(request, _asked, ui, form, sure=sure, actor=actor_of(request))
     request[ACTION] = f"bulk.{verb}{'' if sure else '.dry_run'}"
     request[SUBJECT] = " ".join(runs) or text_of(form, "back")
     told = await (_all(ui, asked, _cursor(form)) if whole else _these(ui, asked, runs))

@@ -16,9 +16,10 @@ from anabranch.operations.definitions.catalog import Catalog, Draft, wanted
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionCard, DefinitionFilter
 from anabranch.surfaces.http.guard.audit import SUBJECT
-from anabranch.surfaces.http.io.threads import in_thread
+from anabranch.surfaces.http.guard.shares import checking, in_share
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, may, see, show, text_of, ui_of
-from anabranch.surfaces.ui.guard import Upload
+from anabranch.surfaces.ui.form_fields import Upload
+from anabranch.surfaces.ui.guard import understood
 from anabranch.surfaces.ui.pages.run import run_path
 from anabranch.surfaces.ui.rendering import as_json, rendered, trusted
 from anabranch.surfaces.ui.views.drafts import TEXT_MAX, DraftView, examined, keep, runnable
@@ -55,7 +56,7 @@ async def examine(request: web.Request) -> web.StreamResponse:
 async def check_typed(request: web.Request) -> web.StreamResponse:
     """What stands beside the text and below it, for a page that checks while somebody types."""
     form = await form_of(request)
-    values = await _checked(ui_of(request), _text(form), text_of(form, "rules"), form)
+    values = await _checked(request, _text(form), text_of(form, "rules"), form)
     given = {**values, "may": may(request), "refused": values["refused"]}
     return as_json(
         {
@@ -69,12 +70,13 @@ async def check_typed(request: web.Request) -> web.StreamResponse:
 async def start(request: web.Request) -> web.StreamResponse:
     form = await form_of(request)
     ui, text, rules = ui_of(request), _text(form), text_of(form, "rules")
-    draft = await _draft(ui, text, rules, form)
-    given = given_of(draft.wanted, form)
+    draft = await _draft(request, text, rules, form)
+    given = await understood(request, given_of, draft.wanted, form)
     if given.errors or draft.refused is not None or not draft.runs:
         return await _page(request, text, rules, form, given.errors, draft.refused, 422)
     try:
-        prepared = await runnable(ui, draft, _rules(rules), given.values)
+        read = await understood(request, _rules, rules)
+        prepared = await runnable(request, draft, read, given.values)
         values = {} if draft.template is not None else given.values
         run = await ui.parts.verbs.start(prepared, values, labels=_labels(text_of(form, "labels")))
     except AnabranchError as error:
@@ -88,9 +90,10 @@ async def start(request: web.Request) -> web.StreamResponse:
 async def publish(request: web.Request) -> web.StreamResponse:
     """Keep it, so that it can be started again by anybody."""
     form = await form_of(request)
-    ui, text, rules = ui_of(request), _text(form), text_of(form, "rules")
+    text, rules = _text(form), text_of(form, "rules")
     try:
-        fingerprint, new = await keep(ui, text, _rules(rules))
+        read = await understood(request, _rules, rules)
+        fingerprint, new = await keep(request, text, read)
     except AnabranchError as error:
         return await _page(request, text, rules, form, None, error, 422)
     request[SUBJECT] = fingerprint
@@ -104,7 +107,7 @@ async def register(request: web.Request) -> web.StreamResponse:
     try:
         drafts = [Draft(text, "<text>", text_of(form, "path").strip())]
         keep_it = ui.parts.catalog.register
-        (row,) = await in_thread(keep_it, drafts, ui.now(), actor_of(request))
+        (row,) = await in_share(request, keep_it, drafts, ui.now(), actor_of(request))
     except AnabranchError as error:
         return await _page(request, text, text_of(form, "rules"), form, None, error, 422)
     request[SUBJECT] = row.path
@@ -125,7 +128,7 @@ async def _page(
     status: int = 200,
 ) -> web.Response:
     ui = ui_of(request)
-    values = await _checked(ui, text, rules, form, errors)
+    values = await _checked(request, text, rules, form, errors)
     name = values["draft"].name or request.query.get("name", "")
     return show(
         request,
@@ -142,11 +145,16 @@ async def _page(
 
 
 async def _checked(
-    ui: Ui, text: str, rules: str, form: Any = None, errors: dict[str, str] | None = None
+    request: web.Request,
+    text: str,
+    rules: str,
+    form: Any = None,
+    errors: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Everything that is shown of a text."""
-    draft = await _draft(ui, text, rules, form)
-    graph = trusted(await ui.graphs.of(draft.net)) if draft.net is not None else None
+    ui, draft = ui_of(request), await _draft(request, text, rules, form)
+    async with checking(request):
+        graph = trusted(await ui.graphs.of(draft.net)) if draft.net is not None else None
     known = ui.parts.store.definition(draft.fingerprint) if draft.fingerprint else None
     return {
         "text": text,
@@ -164,14 +172,14 @@ async def _checked(
     }
 
 
-async def _draft(ui: Ui, text: str, rules: str, form: Any) -> DraftView:
+async def _draft(request: web.Request, text: str, rules: str, form: Any) -> DraftView:
     if not text.strip():
         return DraftView(text)
     try:
-        read = _rules(rules)
+        read = await understood(request, _rules, rules)
     except InputError as error:
         return DraftView(text, refused=error)
-    return await in_thread(examined, ui, text, read, form)
+    return await in_share(request, examined, ui_of(request), text, read, form)
 
 
 async def _recent(ui: Ui, request: web.Request) -> dict[str, Any]:

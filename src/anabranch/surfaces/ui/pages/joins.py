@@ -36,7 +36,7 @@ async def panel(request: web.Request) -> web.StreamResponse:
 
 async def _panel(ui: Ui, head: Head) -> dict[str, Any]:
     timeline = await ui.timeline(head)
-    return panel_of(timeline, ui.net(head), ui.state(head))
+    return panel_of(timeline, ui.net(head), await ui.state(head))
 
 
 def panel_of(timeline: Timeline, net: Net, state: State) -> dict[str, Any]:

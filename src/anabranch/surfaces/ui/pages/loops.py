@@ -23,7 +23,7 @@ STATES = ("succeeded", "failed", "running", "pending")
 
 async def panel(request: web.Request) -> web.StreamResponse:
     ui, head = run_of(request)
-    state = ui.state(head)
+    state = await ui.state(head)
     loop = find_loop(state, request.match_info["loop"])
     rows = run_facts.loop_rows(state, ui.now())
     row = next((one for one in rows if one["loop"] == loop), None)
@@ -84,7 +84,7 @@ async def tune(request: web.Request) -> web.StreamResponse:
     """Another number of shards at once, or no new items."""
     form = await form_of(request)
     ui, head = run_of(request)
-    loop = find_loop(ui.state(head), request.match_info["loop"])
+    loop = find_loop(await ui.state(head), request.match_info["loop"])
     stop = text_of(form, "stop") == "yes"
     window = text_of(form, "window").strip()
     fits = window.isdecimal() and len(window) <= 6 and 1 <= int(window) <= WINDOW_MAX

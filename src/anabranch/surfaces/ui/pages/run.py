@@ -20,7 +20,6 @@ from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.store.ports import Head
 from anabranch.surfaces.ui.context import (
     Ui,
-    actor_of,
     form_of,
     run_of,
     see,
@@ -44,7 +43,7 @@ def run_path(run: str, *more: str) -> str:
 
 async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[str, Any]:
     """What every page of a run needs: its head, what went wrong, and why it waits."""
-    state, net = ui.state(head), ui.net(head)
+    state, net = await ui.state(head), ui.net(head)
     failures = await ui.failures(head, net, state)
     redriven_by = await ui.look(lambda by: by.read.redriven_by([head]))
     moving = run_facts.moving_of(state)
@@ -215,7 +214,7 @@ async def _whole(ui: Ui, value: Any) -> Any:
 async def whole_data(request: web.Request) -> web.StreamResponse:
     """One of the values in full, as a file: a page shows only the beginning of large ones."""
     ui, head = run_of(request)
-    state, net = ui.state(head), ui.net(head)
+    state, net = await ui.state(head), ui.net(head)
     match request.match_info["what"]:
         case "input":
             value: Any = await _whole(ui, public(dict(state.workload), net.private))
@@ -268,7 +267,7 @@ async def do(request: web.Request) -> web.StreamResponse:
     if verb not in actions.VERBS:
         raise InputError(f"there is no verb {verb[:40]!r}: {', '.join(actions.VERBS)}")
     head = ui.head(request.match_info["run"])
-    came = await actions.do(ui, verb, head.run, actor_of(request), form)
+    came = await actions.do(request, verb, head.run, form)
     raise see(run_path(came or head.run), actions.VERBS[verb])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,6 +17,7 @@ from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, may, see, show, text_of, ui_of
 from anabranch.surfaces.ui.rendering import html, rendered
 from anabranch.surfaces.ui.views.filters import before_of
+from anabranch.surfaces.ui.views.forms import read_json
 
 SESSIONS = 25
 PROCESSES = 100
@@ -65,7 +65,7 @@ async def _values(request: web.Request) -> dict[str, Any]:
     here = {**({"owner": owner} if owner else {}), **({"waker": waker} if waker else {})}
     place = {**here, **({"before": request.query["before"]} if before else {})}
     return {
-        "sessions": [_session(ui, run, found) for run, found in by_run.items()],
+        "sessions": [await _session(ui, run, found) for run, found in by_run.items()],
         "owner": owner,
         "waker": waker,
         "query": urlencode(place),
@@ -76,9 +76,9 @@ async def _values(request: web.Request) -> dict[str, Any]:
     }
 
 
-def _session(ui: Ui, run: str, rows: list[dict[str, Any]]) -> Session:
+async def _session(ui: Ui, run: str, rows: list[dict[str, Any]]) -> Session:
     head = ui.head(run)
-    state = ui.state(head) if not head.finished else None
+    state = await ui.state(head) if not head.finished else None
     whys = _whys(ui, head, state) if state is not None else {}
     found = [_process(row, state, whys) for row in rows]
     found.sort(key=lambda one: (one.why is None, -one.row["iterationStep"]))
@@ -113,7 +113,7 @@ async def wake(request: web.Request) -> web.StreamResponse:
     said = await ui_of(request).parts.sessions.wake_up_process(
         text_of(form, "process"),
         step=text_of(form, "step"),
-        payload=_payload(text_of(form, "payload")),
+        payload=await guard.understood(request, _payload, text_of(form, "payload")),
         runner=text_of(form, "waker"),
         actor=actor_of(request),
     )
@@ -123,10 +123,7 @@ async def wake(request: web.Request) -> web.StreamResponse:
 def _payload(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the payload is not JSON: {error}") from None
+    value = read_json(text, "the payload")
     if not isinstance(value, dict):
         raise InputError('the payload is one JSON object, such as {"paid": true}')
     return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from urllib.parse import quote
 
@@ -32,6 +31,7 @@ from anabranch.surfaces.ui.pages import logs
 from anabranch.surfaces.ui.pages.approvals import speaker
 from anabranch.surfaces.ui.pages.run import frame, run_path
 from anabranch.surfaces.ui.rendering import as_json, html, rendered
+from anabranch.surfaces.ui.views.forms import read_json
 
 #: Verb → what the page says afterwards.
 VERBS = {"retry": "retried", "skip": "skipped"}
@@ -58,7 +58,7 @@ async def _shown(ui: Ui, head: Head, request: web.Request) -> dict[str, Any]:
     view = await _view(ui, head, request)
     own = run_path(head.run, "steps", view.step)
     chosen = request.query_string if request.query.get("token") or request.query.get("job") else ""
-    places, waits = _on_clusters(ui, head, view)
+    places, waits = await _on_clusters(ui, head, view)
     view = msgspec.structs.replace(view, waits=waits)
     return {
         "view": view,
@@ -72,11 +72,13 @@ async def _shown(ui: Ui, head: Head, request: web.Request) -> dict[str, Any]:
     }
 
 
-def _on_clusters(ui: Ui, head: Head, view: StepView) -> tuple[dict[str, str], list[Unfinished]]:
+async def _on_clusters(
+    ui: Ui, head: Head, view: StepView
+) -> tuple[dict[str, str], list[Unfinished]]:
     """Where its jobs are that a compute cluster does, and what that makes of its waits."""
     if ui.clusters is None or view.shown is None:
         return {}, view.waits
-    state = ui.state(head)
+    state = await ui.state(head)
     told = [placed(state, one, ui.clusters, ui.now()) for one in view.waits]
     places = {
         one.id: f"{place.engine} {place.worker}".strip() for one, place in told if place is not None
@@ -113,7 +115,8 @@ async def do(request: web.Request) -> web.StreamResponse:
     token, reason = _number(text_of(form, "token") or "0"), text_of(form, "reason").strip()
     said: s.RetryNow | s.Skip = s.RetryNow(step, token, actor, reason)
     if verb == "skip":
-        said = skipping(step, token, actor, reason, _result(text_of(form, "result")))
+        result = await guard.understood(request, _result, text_of(form, "result"))
+        said = skipping(step, token, actor, reason, result)
     await ui.parts.verbs.send(head.run, said)
     raise see(run_path(head.run, "steps", step), VERBS[verb])
 
@@ -123,10 +126,10 @@ def _result(text: str) -> Any:
     if not text.strip():
         return msgspec.UNSET
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return read_json(text, "the result")
+    except InputError:
         if text.strip()[0] in '{["':
-            raise InputError(f"the result is not JSON: {error}") from None
+            raise
         return text.strip()
 
 

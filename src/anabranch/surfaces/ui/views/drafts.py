@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from aiohttp import web
 
 from anabranch.dialects.arca.template_check import template_problems
 from anabranch.dialects.arca.templates import Template, definition_text, read_template
@@ -20,8 +21,8 @@ from anabranch.operations.definitions.inputs import RunInput, inputs_of, paramet
 from anabranch.operations.definitions.prepare import Prepared, check, prepare
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.operations.definitions.templates import Templates
-from anabranch.surfaces.http.io.threads import in_thread
-from anabranch.surfaces.ui.context import Ui
+from anabranch.surfaces.http.guard.shares import in_share
+from anabranch.surfaces.ui.context import Ui, ui_of
 from anabranch.surfaces.ui.views.forms import given_of
 
 TEXT_MAX = 2 * 1024 * 1024
@@ -116,21 +117,28 @@ def _template(text: str, form: Any) -> DraftView:
 
 
 async def runnable(
-    ui: Ui, draft: DraftView, rules: Mapping[str, Any] | None, given: Mapping[str, Any]
+    request: web.Request,
+    draft: DraftView,
+    rules: Mapping[str, Any] | None,
+    given: Mapping[str, Any],
 ) -> Prepared:
     """What is started; raises with everything that is wrong."""
+    tools = _tools(ui_of(request))
     if draft.template is None:
-        return await in_thread(prepare, draft.text, _tools(ui), rules)
+        return await in_share(request, prepare, draft.text, tools, rules)
     text = definition_text(draft.template.materialise(given))
-    return await in_thread(prepare, text, _tools(ui))
+    return await in_share(request, prepare, text, tools)
 
 
-async def keep(ui: Ui, text: str, rules: Mapping[str, Any] | None) -> tuple[str, bool]:
+async def keep(
+    request: web.Request, text: str, rules: Mapping[str, Any] | None
+) -> tuple[str, bool]:
     """Put it into the store; its fingerprint, and whether it was not there before."""
-    if await in_thread(_is_template, text):
-        kept = await in_thread(Templates(ui.parts.store).put, text, "<text>")
+    ui = ui_of(request)
+    if await in_share(request, _is_template, text):
+        kept = await in_share(request, Templates(ui.parts.store).put, text, "<text>")
         return kept.fingerprint, kept.is_new
-    ready = await in_thread(prepare, text, _tools(ui), rules)
+    ready = await in_share(request, prepare, text, _tools(ui), rules)
     mark = ready.definition.fingerprint
     if ui.parts.store.definition(mark) is not None:
         return mark, False

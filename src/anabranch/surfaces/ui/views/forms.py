@@ -15,6 +15,10 @@ import msgspec
 
 from anabranch.errors import AnabranchError, InputError
 from anabranch.operations.definitions.inputs import RunInput
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.request_body import Limits, parse
+
+DEPTH_MAX = Limits().depth
 
 _KINDS = {
     "boolean": "flag",
@@ -23,6 +27,7 @@ _KINDS = {
     "object": "json",
     "array": "json",
 }
+_NOT_JSON = "the body is not JSON: "
 _SAID = {"any": "words or JSON", "object": "a JSON object", "array": "a JSON list"}
 
 
@@ -209,14 +214,11 @@ def _any(text: str) -> Any:
 
 
 def read_json(text: str, what: str) -> Any:
+    """A value that was typed, within the limits of every body."""
     try:
-        return json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{what} is not JSON: {error}") from None
-
-
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
+        return parse(text.encode(), Any, DEPTH_MAX)
+    except ApiError as error:
+        raise InputError(f"{what} is not JSON: {error.detail.removeprefix(_NOT_JSON)}") from None
 
 
 def blamed(error: AnabranchError, names: Iterable[str]) -> str:

@@ -6,8 +6,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from anabranch.surfaces.ui import guard
-from anabranch.surfaces.ui.node.frame import LOGIN, PAGES, Trouble, form_of, show, texts_in
+from anabranch.surfaces.ui.node.frame import LOGIN, PAGES, Trouble, form_of, show
 from anabranch.surfaces.ui.node.sessions import WRONG_TOKEN
 
 
@@ -16,7 +15,7 @@ async def ask_token(request: web.Request) -> web.StreamResponse:
 
 
 async def enter(request: web.Request) -> web.StreamResponse:
-    form = texts_in(await guard.read_form(request, of_stranger=True))
+    form = await form_of(request)
     way = _local(form.get("next", ""))
     response = web.Response(status=303, headers={"Location": way})
     if request.app[PAGES].sessions.begin(request, response, form.get("token", "")):

@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from anabranch.surfaces.ui.guard import understood
 from anabranch.surfaces.ui.node.frame import (
     Refusal,
     Trouble,
@@ -39,7 +40,8 @@ async def page(request: web.Request, wrong: Trouble | None = None) -> web.Stream
 async def answer(request: web.Request) -> web.StreamResponse:
     form, name = await form_of(request), request.match_info["request"]
     try:
-        await ask(request, "POST", f"{INBOX}/{part(name)}/answer", _answer(form))
+        said = await understood(request, _answer, form)
+        await ask(request, "POST", f"{INBOX}/{part(name)}/answer", said)
     except Refusal as refusal:
         return await page(request, trouble(refusal, name, form))
     raise see("/inbox", "answered")

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from anabranch.surfaces.ui.guard import understood
 from anabranch.surfaces.ui.node.frame import (
     Refusal,
     Trouble,
@@ -68,7 +69,8 @@ async def one(request: web.Request, wrong: Trouble | None = None) -> web.StreamR
 async def publish(request: web.Request) -> web.StreamResponse:
     form = await form_of(request)
     try:
-        await ask(request, "POST", OFFERS, json_in(form.get("offer", ""), "the offer"))
+        offer = await understood(request, json_in, form.get("offer", ""), "the offer")
+        await ask(request, "POST", OFFERS, offer)
     except Refusal as refusal:
         return await page(request, trouble(refusal, "publish", form))
     raise see("/offers", "published")
@@ -116,7 +118,8 @@ async def distrust(request: web.Request) -> web.StreamResponse:
 async def order(request: web.Request) -> web.StreamResponse:
     form = await form_of(request)
     try:
-        placed = await ask(request, "POST", "/v1/orders", _wish(request, form))
+        wish = await understood(request, _wish, request, form)
+        placed = await ask(request, "POST", "/v1/orders", wish)
         if placed["status"] == "rejected":
             said = f"rejected: {placed['classifier']}: {placed['rejected-reason']}"
             raise Refusal(409, placed["classifier"], said)

@@ -62,7 +62,7 @@ async def page(request: web.Request, wrong: Trouble | None = None) -> web.Stream
 async def put(request: web.Request) -> web.StreamResponse:
     form = await form_of(request)
     try:
-        given = json_in(form.get("template", ""), "the template")
+        given = await guard.understood(request, json_in, form.get("template", ""), "the template")
         kept = await ask_arca(request, "POST", "/templates", given)
     except Refusal as refusal:
         return await page(request, trouble(refusal, "put", form))
@@ -83,14 +83,15 @@ async def use(request: web.Request) -> web.StreamResponse:
     if verb in VERBS:
         return await _changed(request, verb, name)
     found = template_of(await ask_arca(request, "GET", f"/templates/{part(name)}"))
-    given = given_of(parameters_of(found), form)
+    given = await guard.understood(request, given_of, parameters_of(found), form)
     if given.errors:
         wrong = Trouble("use", given.errors.get("", "look at the fields below"), 400, typed)
         return await _shown(request, wrong, form=form, errors=given.errors)
     wish: dict[str, Any] = {"template_id": name, "parameters": given.values}
     try:
         if verb == "start":
-            wish |= {"input": _run_input(typed), "run_id": typed.get("run_id") or None}
+            given_to_run = await guard.understood(request, _run_input, typed)
+            wish |= {"input": given_to_run, "run_id": typed.get("run_id") or None}
             begun = await ask_arca(request, "POST", "/runs", wish)
             raise see(f"/runs/{part(str(begun.get('run_id')))}", "started")
         made = await ask_arca(request, "POST", "/templates/materialize", wish)
