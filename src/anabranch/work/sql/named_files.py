@@ -6,6 +6,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from glob import has_magic
 from typing import Any
 from urllib.parse import quote, unquote
@@ -13,9 +14,9 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.files import read_limited
 from anabranch.store_files import APPLICATION_ID, refuse_store_file
 from anabranch.work.file_policy import SETTING, FileNotAllowed, FilePolicy
-from anabranch.work.sql.journals import refuse_foreign_journal
 from anabranch.work.sql.patterns import ENTRIES_MAX, Patterns, folder_of
 from anabranch.work.sql.task import SqlTask
 from anabranch.work.sql.whole_folders import KnownFolders, WholeFolders, holds_store
@@ -31,6 +32,11 @@ _OPTIONS = {"mode": ("ro", "rw", "rwc", "memory"), "immutable": ("0", "1")}
 _TAKEN = " and ".join(f"{option}={'|'.join(values)}" for option, values in _OPTIONS.items())
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL = re.compile(r"[\x00-\x1f]")
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+_JOURNAL_END_BYTES = 16  # length of the name, checksum, magic
+_JOURNALS_BYTES_MAX = 1 << 20
+_OF_SEVERAL_JOURNALS = re.compile(r".*-mj[0-9A-F]{9}", re.DOTALL)
+_PATH_BYTES_MAX = 4096
 _PLACES_OF_FILES = frozenset({"temp_store_directory", "data_store_directory"})  # pragmas
 
 
@@ -51,7 +57,7 @@ def resolve_sqlite(name: str, allowed: FilePolicy) -> str:
 
 def _resolve_sqlite(path: str, allowed: FilePolicy) -> str:
     real = _resolve(path, allowed)
-    refuse_foreign_journal(real, allowed)
+    _refuse_foreign_journal(real, allowed)
     return real
 
 
@@ -59,6 +65,42 @@ def _resolve(path: str, allowed: FilePolicy) -> str:
     real = allowed.resolve(path)
     refuse_store_file(real)
     return real
+
+
+def _refuse_foreign_journal(database: str, allowed: FilePolicy) -> None:
+    """Raises where the journal beside a database leads to files that it may not lead to.
+
+    A transaction over several files leaves a journal for each; they name one more file that says
+    which journals belong together. SQLite believes all of it: when it opens a database it opens
+    what its journal names, then what stands in there, and removes the former."""
+    journal = f"{database}-journal"
+    named = ""
+    with suppress(OSError):  # there is none, or SQLite cannot read it either
+        named = _named_in_journal(journal, allowed)
+    if not named or not os.path.lexists(named):
+        return
+    if not _OF_SEVERAL_JOURNALS.fullmatch(named):
+        raise InputError(f"{journal} names {named!r:.200}, which is no journal")
+    allowed.resolve(named, write=True)
+    names = read_limited(named, _JOURNALS_BYTES_MAX, opening=allowed.open_regular)
+    for name in filter(None, names.split(b"\0")):
+        refuse_store_file(allowed.resolve(os.fsdecode(name)))
+
+
+def _named_in_journal(journal: str, allowed: FilePolicy) -> str:
+    """The file that the end of a journal names."""
+    descriptor = allowed.open_regular(journal)
+    try:
+        size = os.fstat(descriptor).st_size
+        start = max(size - _JOURNAL_END_BYTES - _PATH_BYTES_MAX, 0)
+        end = os.pread(descriptor, _JOURNAL_END_BYTES + _PATH_BYTES_MAX, start)
+    finally:
+        os.close(descriptor)
+    name, end = end[:-_JOURNAL_END_BYTES], end[-_JOURNAL_END_BYTES:]
+    length = int.from_bytes(end[:4], "big")
+    if not end.endswith(_JOURNAL_MAGIC) or not 0 < length <= len(name):
+        return ""
+    return os.fsdecode(name[-length:].partition(b"\0")[0])
 
 
 def _read_uri(name: str) -> tuple[str, dict[str, str]]:
