@@ -144,12 +144,3 @@ def test_an_address_that_asks_for_the_login_of_the_machine_is_refused(part: str,
 def test_a_key_is_a_file_and_no_library() -> None:
     dsn = "host=127.0.0.1 port=1 user=u sslcert=/tmp/a.crt sslkey=/tmp/library:key"
     assert "without a colon" in fault_of(answer_to(dsn)).message
-
-
-def test_keys_of_connections_are_written_where_files_may_be(tmp_path: Path) -> None:
-    allowed = FilePolicy(roots=(str(tmp_path),), catalog=str(tmp_path))
-    (tmp_path / "link.txt").symlink_to(tmp_path / "play.yaml")
-    for name in ("play.yaml", "link.txt"):
-        dsn = f"host=127.0.0.1 port=1 user=u sslkeylogfile={tmp_path / name}"
-        fault = fault_of(answer_to(dsn, files=allowed))
-        assert "a definition of the catalog" in fault.message

@@ -158,8 +158,6 @@ def _with_files(parts: dict[str, str], allowed: FilePolicy) -> dict[str, str]:
     for name in _FILES & parts.keys():
         if not (name == "sslrootcert" and parts[name] == "system"):
             found[name] = allowed.resolve(parts[name])
-            if name == "sslkeylogfile":  # which libpq writes
-                allowed.resolve(found[name], write=True)
     if ":" in found.get("sslkey", ""):  # of this libpq would load the library before the colon
         raise InputError("sslkey is a file without a colon in its name")
     return found
