@@ -1,4 +1,4 @@
-"""A cluster may say as much as it likes: of a ticket the latest progress is kept, and its end."""
+"""A cluster may say what it likes: of a ticket so much is kept, the latest and its end too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unittest.mock import Mock
 from anabranch.cancel import cancel_and_wait
 from anabranch.pools.address import read_pool
 from anabranch.pools.backend import Finished, Progressed, Started
-from anabranch.pools.dask.backend import DaskBackend
+from anabranch.pools.dask.backend import PROGRESS_KEPT, DaskBackend
 from anabranch.pools.dispatch.outcomes import Outcomes
 from anabranch.pools.dispatch.tickets import Ticket
 from in_loop import in_loop
@@ -43,6 +43,11 @@ async def test_in_the_process_that_is_connected_to_dask() -> None:
         backend._tell(Progressed("t", b"%d" % number))
         backend._tell(other)
     backend._tell(END)
-    assert backend.take_events() == [begun, LAST, other, END]
+    first, *told, end = backend.take_events()
+    assert (first, end) == (begun, END)
+    assert told.count(other) == PROGRESS_KEPT
+    own = [one for one in told if one != other]
+    before = [Progressed("t", b"%d" % number) for number in range(PROGRESS_KEPT - 1)]
+    assert own == [*before, LAST]
     backend._tell(other)
     assert backend.take_events() == [other]

@@ -494,10 +494,6 @@ class EngineLoop:
         """The state of a run now; not to be changed."""
         return self._followed.state(run)
 
-    def state_in_memory(self, run: str) -> State | None:
-        """The same, where nothing has to be read for it."""
-        return self._followed.in_memory(run)
-
     def events(self, run: str, after: int = 0) -> AsyncIterator[tuple[int, int, e.Event]]:
         """(number, instant, event) from the log, then live until the run has finished."""
         return self._followed.events(run, after)

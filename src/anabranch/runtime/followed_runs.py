@@ -147,14 +147,12 @@ class FollowedRuns:
         head = self._store.head(run)
         return head is not None and head.seq >= state.seq
 
-    def in_memory(self, run: str) -> State | None:
-        live = self._core.live.get(run)
-        return live.state if live is not None else self._subscribers.finished.get(run)
-
     def state(self, run: str) -> State:
-        known = self.in_memory(run)
-        if known is not None:
-            return known
+        live = self._core.live.get(run)
+        if live is not None:
+            return live.state
+        if run in self._subscribers.finished:
+            return self._subscribers.finished[run]
         if run in self._core.broken:
             return self._core.run(run).state  # raises with the reason
         return self._stored_state(run)

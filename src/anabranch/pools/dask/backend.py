@@ -41,6 +41,7 @@ log = logging.getLogger("anabranch.pools")
 
 ENTRY = "anabranch.pools.worker_entry"
 RETRY_SECONDS = (0.1, 5.0)  # the first pause and the longest one
+PROGRESS_KEPT = 100  # of a ticket, until the engine hears it
 NAMED_MAX = 1_000  # of what has been logged of workers, to log it once
 DEAF = (
     "it was told to stop and has not; Dask cannot end a function that runs, which goes on in its "
@@ -91,7 +92,8 @@ class DaskBackend:
         self._announced: dict[str, set[str]] = {}  # address → tickets with progress to take
         self._takers: dict[str, asyncio.Task[None]] = {}
         self._events: list[Event] = []
-        self._progress: dict[str, int] = {}  # ticket → where its progress is among the events
+        #: Ticket → how much of its progress is among the events, and where the last of it is.
+        self._progress: dict[str, tuple[int, int]] = {}
         self._told = asyncio.Event()
         self._closed = False
 
@@ -327,7 +329,7 @@ class DaskBackend:
     def _answered(self, out: _Out, answer: Answer) -> None:
         if out.ticket not in self._out:
             return
-        for words in answer.told[-1:]:
+        for words in answer.told[-PROGRESS_KEPT:]:
             self._tell(Progressed(out.ticket, words))
         if answer.unfit:
             self._end(out, Lost(out.ticket, answer.unfit, worker=False))
@@ -436,7 +438,7 @@ class DaskBackend:
             while tickets := self._announced.pop(address, None):
                 for ticket, told in (await link.take(address, tickets)).items():
                     if ticket in self._out:
-                        for words in told[-1:]:  # the last one says it all
+                        for words in told[-PROGRESS_KEPT:]:
                             self._tell(Progressed(ticket, words))
         except OSError as error:
             log.debug("%s: progress of %s is not known: %s", self.address, address, error)
@@ -493,15 +495,17 @@ class DaskBackend:
         return task
 
     def _tell(self, event: Event) -> None:
-        """Of what a ticket tells before it is heard, the latest progress is kept, and its end."""
+        """Of what a ticket tells before it is heard, so much is kept, the latest, and its end."""
         if self._closed:
             return
-        if isinstance(event, Progressed):
-            at = self._progress.setdefault(event.ticket, len(self._events))
-            self._events[at : at + 1] = [event]
-        else:
-            self._events.append(event)
         self._told.set()
+        if isinstance(event, Progressed):
+            count, at = self._progress.get(event.ticket, (0, 0))
+            if count == PROGRESS_KEPT:
+                self._events[at] = event
+                return
+            self._progress[event.ticket] = count + 1, len(self._events)
+        self._events.append(event)
 
     async def events(self) -> AsyncIterator[Sequence[Event]]:
         while not self._closed:

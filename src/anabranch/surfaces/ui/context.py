@@ -106,9 +106,9 @@ class Ui(msgspec.Struct):
     async def state(self, head: Head) -> State:
         """As it is in memory, or as the store has it, read beside the event loop; a run set aside
         can still be looked at."""
-        known = self.parts.engine.state_in_memory(head.run)
-        if known is not None:
-            return known
+        live = self.parts.engine.live_run(head.run)
+        if live is not None:
+            return live.state
         return await self.look(lambda by: by.read.state(head.run))
 
     def net(self, head: Head) -> Net:
