@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from anabranch.kernel.values import Answer
-from anabranch.work.file_policy import FilePolicy
 from anabranch.work.kind_options import SqlOptions
 from anabranch.work.sql.postgres import Postgres
 from hangs import HANG_SECONDS
