@@ -33,7 +33,7 @@ class ScriptedBackend:
 
     scripts: ClassVar[dict[str, Script]] = {}
 
-    def __init__(self, options: PoolOptions) -> None:
+    def __init__(self, options: PoolOptions, **_limits: int) -> None:
         self.engine, self.address = options.engine, options.shown
         self._script = self.scripts[options.name]
         self._script.backend = self

@@ -41,7 +41,7 @@ class NamedCluster(LocalCluster):
 
     made: ClassVar[dict[str, NamedCluster]] = {}
 
-    def __init__(self, options: PoolOptions) -> None:
+    def __init__(self, options: PoolOptions, **_limits: int) -> None:
         super().__init__(slots=16)  # all jobs of a test are out at once
         self.made[options.shown] = self
 
