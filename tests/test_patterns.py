@@ -45,7 +45,7 @@ WORKED_OUT = {
     "anabranch.store.postgres.errors": "patterns that are looked at where they are written",
     "anabranch.testing.plan.documents": "what the author of a plan writes for runs of their own",
     "anabranch.testing.plan.judge": "the same, when the runs are judged",
-    "anabranch.work.sql.patterns": "what `fnmatch` makes of one part of a path",
+    "anabranch.work.sql.globs": "what `fnmatch` makes of one part of a path",
     "anabranch.work.secrets.redaction": "spellings of a secret: every repeat in them has an end",
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.work.sql import patterns, whole_folders
+from anabranch.work.sql import globs, whole_folders
 
 from ..test_files_allowed import CANARY, make_backup, playbook, results, settings_of
 
@@ -137,7 +137,7 @@ def test_a_pattern_is_not_looked_for_outside_nor_for_ever(
     for number in range(30):
         Path(f"{number}.txt").touch()
         Path(f"data/{number}.csv").write_text("a\n1\n")
-    monkeypatch.setattr(patterns, "ENTRIES_MAX", 20)
+    monkeypatch.setattr(globs, "ENTRIES_MAX", 20)
     all_fail(folder, "FROM read_csv('**/**/**/no*')", saying="a folder of its own")
     all_complete(folder, "FROM read_csv('data/*.csv')")  # handed whole
     monkeypatch.setattr(whole_folders, "ENTRIES_MAX", 20)

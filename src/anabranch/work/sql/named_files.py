@@ -17,7 +17,7 @@ from anabranch.errors import InputError
 from anabranch.files import read_limited
 from anabranch.store_files import APPLICATION_ID, refuse_store_file
 from anabranch.work.file_policy import SETTING, FileNotAllowed, FilePolicy
-from anabranch.work.sql.patterns import ENTRIES_MAX, Patterns, folder_of
+from anabranch.work.sql.globs import ENTRIES_MAX, Patterns, folder_of
 from anabranch.work.sql.task import SqlTask
 from anabranch.work.sql.whole_folders import KnownFolders, WholeFolders, holds_store
 
