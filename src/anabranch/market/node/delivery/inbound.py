@@ -11,9 +11,9 @@ import asyncio
 import logging
 from base64 import b64decode
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -42,7 +42,6 @@ from anabranch.market.node.delivery.config import DeliveryConfig
 from anabranch.market.node.delivery.envelope import DISPATCH, RESULT, read_document
 from anabranch.market.node.delivery.inbox import INBOX_ACCEPTOR, Inbox
 from anabranch.market.node.delivery.outbound import STORE_SCHEME, keep_content
-from anabranch.market.node.delivery.reading import LARGE, LargeReader
 from anabranch.market.node.delivery.records import CONTENTS
 from anabranch.market.node.delivery.rules import HOST
 from anabranch.market.node.delivery.tokens import InvocationTokens
@@ -52,14 +51,31 @@ from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ports import Acceptance, InboundMessage, NodeContext
 from anabranch.work.participants.performers import rfc3339
 
+T = TypeVar("T")
+
 logger = logging.getLogger("anabranch.node")
 
+LARGE = 16 * 1024  # characters of an artifact that is read beside the event loop
+AT_ONCE = 2  # of those, from all strangers, and as many from those whom this node trusts
 REFUSALS_KEPT = 200  # for the operator; they are not part of the ledger
 DECIDED_SECONDS = 0.5  # that artifacts which came together wait for each other
 #: Artifacts of one peer that came together and are not decided; more are taken one by one, and so
 #: are bounded by the messages of a peer that are answered at a time.
 UNDECIDED_OF_A_PEER = 512
 _TEXT_MAX = 500
+
+
+class LargeReader:
+    """Reads large artifacts beside the event loop, a few at once. One may hold thousands of values,
+    and its sender nothing but a key of their own: those of whom this node trusts do not wait behind
+    them."""
+
+    def __init__(self) -> None:
+        self._places = {trusted: asyncio.Semaphore(AT_ONCE) for trusted in (False, True)}
+
+    async def read(self, work: Callable[[], T], *, trusted: bool) -> T:
+        async with self._places[trusted]:
+            return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 class Inbound:
