@@ -150,6 +150,11 @@ class Settings:
     tls_key: str = ""  # and the one with its key
     audit_days: float = 400.0  # how long entries of the audit trail are kept
 
+    @property
+    def payload_bytes_max(self) -> int:
+        """Of what is kept beside the log: a result, or an artifact."""
+        return max(self.result_bytes_max, self.artifact_bytes)
+
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
     """The defaults, overlaid with what the environment says."""

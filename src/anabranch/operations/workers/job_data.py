@@ -104,8 +104,7 @@ class JobData:
 
     def _checked(self, sealed: Sealed, content: bytes) -> bytes:
         """Whoever reads it later, perhaps in a turn of the engine, finds JSON of a known size."""
-        most = max(self._settings.result_bytes_max, self._settings.artifact_bytes)
-        value = read_untrusted(content, most, "the payload")
+        value = read_untrusted(content, self._settings.payload_bytes_max, "the payload")
         cleaned = sealed.clean_value(value)
         return content if cleaned is value else encoded(cleaned)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ from anabranch.pools.backend import (
     Unusable,
     WentAway,
 )
+
+T = TypeVar("T")
 
 OUTCOME_BYTES = 256 * 1024 * 1024  # of one job, where no larger results are allowed
 ROOM_BYTES = 16 * 1024 * 1024  # in a frame, for what is said beside outcomes
@@ -212,8 +214,13 @@ _decode_reply: Callable[[bytes], Reply] = msgspec.msgpack.Decoder(Reply).decode
 
 def reply_of(body: bytes) -> Reply:
     """Raises `ValueError` for what is none."""
+    return _read(_decode_reply, body)
+
+
+def _read(decode: Callable[[bytes], T], body: bytes) -> T:
+    """Raises `ValueError` also for what is nested too deeply."""
     try:
-        return _decode_reply(body)
+        return decode(body)
     except RecursionError as error:
         raise ValueError(str(error)) from None
 
@@ -237,10 +244,7 @@ def decode_said(said: Any) -> list[tuple[Any, ...]]:
     """Raises `ValueError` for anything but bytes of `encode_said`."""
     if not isinstance(said, bytes):
         raise ValueError(f"the cluster says no bytes of ours but a {type(said).__name__}")
-    try:
-        return _decode_said(said)
-    except RecursionError as error:
-        raise ValueError(str(error)) from None
+    return _read(_decode_said, said)
 
 
 def framed(message: Request | Reply) -> bytes:

@@ -27,7 +27,8 @@ OF_THE_ENGINE = (
     "collection_line_bytes",
     "collection_shard_bytes",
 )
-OF_BOTH = ("http_addresses", "files_allowed", "postgres_identity", "no_inline")
+OF_THE_MACHINE_FIRST = ("http_addresses", "files_allowed", "postgres_identity")
+OF_BOTH = (*OF_THE_MACHINE_FIRST, "no_inline")
 
 _DEFAULTS = {each.name: each.default for each in fields(Settings)}
 
@@ -46,6 +47,5 @@ def settings_of_work(
     here = config.from_environment(environment)
     told = {name: sent.get(name, _DEFAULTS[name]) for name in OF_THE_ENGINE}
     off = f"{here.no_inline} {sent.get('no_inline', '')}".strip()
-    first = OF_BOTH[:-1]
-    reach = {name: getattr(here, name) or sent.get(name, "") for name in first}
+    reach = {name: getattr(here, name) or sent.get(name, "") for name in OF_THE_MACHINE_FIRST}
     return replace(here, **told, **reach, no_inline=off)

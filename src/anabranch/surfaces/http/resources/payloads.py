@@ -52,7 +52,7 @@ async def referred(request: web.Request) -> web.StreamResponse:
 
 
 def _unpacked(settings: Settings, content: bytes) -> bytes:
-    return unpack(content, max(settings.result_bytes_max, settings.artifact_bytes), "the payload")
+    return unpack(content, settings.payload_bytes_max, "the payload")
 
 
 ROUTES = (

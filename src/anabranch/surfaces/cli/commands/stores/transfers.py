@@ -54,9 +54,7 @@ async def export(options: argparse.Namespace, settings: Settings) -> int:
 
 async def import_(options: argparse.Namespace, settings: Settings) -> int:
     _require_local(options, settings)
-    limits = Limits(
-        max(settings.result_bytes_max, settings.artifact_bytes), settings.run_log_bytes_max
-    )
+    limits = Limits(settings.payload_bytes_max, settings.run_log_bytes_max)
 
     def work() -> Imported:
         local, path, dry = LocalStore(settings, who(options)), Path(options.file), options.dry_run
