@@ -20,7 +20,6 @@ import msgspec
 
 from anabranch.errors import InputError, NotFound
 from anabranch.store.ports import Hold, Payloads
-from anabranch.work.values import json_size
 from anabranch.work.values.json_check import MAX_DEPTH
 
 REF = "_ref"
@@ -111,6 +110,8 @@ def unpack(content: bytes, bytes_max: int, what: str) -> bytes:
 
 def read_untrusted(content: bytes, bytes_max: int, what: str) -> Any:
     """The value of a payload that somebody made who may send whatever they like."""
+    from anabranch.work.values import json_size  # a run without workers needs none of it
+
     plain = unpack(content, bytes_max, what) if is_packed(content) else content
     try:
         json_size.scan(plain, json_size.PAYLOAD, MAX_DEPTH)  # before anything is built of it
