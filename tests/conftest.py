@@ -55,6 +55,7 @@ def pytest_collection_finish() -> None:
     look through all of them again and again, an eighth of the processor time of quick tests."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 100)  # what a test makes is mostly gone before it is looked at
 
 
 @pytest.fixture(scope="session")

@@ -222,6 +222,7 @@ def test_servers_that_a_script_leaves_behind_are_ended(work: Path) -> None:
             return  # gone
 
 
+@pytest.mark.soak
 def test_ours_is_measured_through_the_same_script_as_the_neighbours(tmp_path: Path) -> None:
     found = measured.measured(OURS[0], "one", tmp_path, SECONDS)
     assert found.reason == ""

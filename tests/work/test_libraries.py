@@ -72,6 +72,7 @@ def test_fifty_items_may_be_the_first(kind: str, postgres: str, tmp_path: Path) 
     assert json.loads(done.stdout)["result"]["stats"] == {"total": 50, "success": 50, "failed": 0}
 
 
+@pytest.mark.soak
 def test_fifty_threads_may_be_the_first() -> None:
     words = [",".join(names) for names in CROSSED.values()]
     done = subprocess.run(

@@ -147,7 +147,11 @@ def _chosen(places: Sequence[str]) -> list[str]:
     if not places:
         return files
     wanted = [str(Path(place).resolve().relative_to(ROOT)) for place in places]
-    return [file for file in files if any(file == w or file.startswith(f"{w}/") for w in wanted)]
+    under = {w: [file for file in files if file == w or file.startswith(f"{w}/")] for w in wanted}
+    if empty := [place for place, w in zip(places, wanted, strict=True) if not under[w]]:
+        sys.exit(f"there are no tests in {', '.join(empty)}")
+    chosen = {file for some in under.values() for file in some}
+    return [file for file in files if file in chosen]
 
 
 def _shorten(text: str) -> str:

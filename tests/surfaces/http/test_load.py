@@ -19,7 +19,7 @@ from .support import HELLO, Client, run, serving
 
 CLIENTS = 50
 REQUESTS = len(seeds(100, least=8))  # of each client
-VISITS = len(seeds(1000))  # of a crowd of a hundred
+VISITS = len(seeds(500))  # of a crowd of a hundred
 
 
 class Seen:

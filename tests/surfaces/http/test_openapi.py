@@ -296,7 +296,7 @@ CHECKS = [
 @pytest.mark.slow
 @schema.parametrize()
 @settings(
-    max_examples=len(seeds(50)),
+    max_examples=len(seeds(50, least=2)),
     deadline=None,
     derandomize=True,
     database=None,

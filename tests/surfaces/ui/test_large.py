@@ -86,6 +86,7 @@ def steps(server: Server) -> str:
     return server.run(long_net(500))
 
 
+@pytest.mark.soak
 def test_a_loop_of_100_000_items_is_followed_with_fifty_rows(
     new_page: Any, server: Server, items: str
 ) -> None:
@@ -206,6 +207,7 @@ def test_large_pages_are_there_quickly_in_the_browser_too(
     assert max(one["seconds"] for one in took.values()) < 5.0, took
 
 
+@pytest.mark.soak
 def test_a_graph_of_many_steps_moves_without_being_drawn_again(
     new_page: Any, server: Server
 ) -> None:

@@ -238,7 +238,7 @@ def both_ways(
     return together
 
 
-@pytest.mark.parametrize("seed", seeds(80 if SHARE >= 1 else 30))
+@pytest.mark.parametrize("seed", seeds(80 if SHARE >= 1 else 30, least=2))
 def test_whatever_items_do_they_come_to_the_same_as_each_by_itself(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,7 +142,7 @@ CHECKS = [
 @pytest.mark.slow
 @schema.parametrize()
 @settings(
-    max_examples=len(seeds(20)),
+    max_examples=len(seeds(20, least=2)),
     deadline=None,
     derandomize=True,
     database=None,
