@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from anabranch.errors import Conflict, StoreError
@@ -66,6 +68,26 @@ def test_threads_that_create_the_same_file_at_once_share_it(tmp_path: Path) -> N
         with ThreadPoolExecutor(4) as pool:
             numbers = [future.result() for future in [pool.submit(post) for _ in range(4)]]
         assert sorted(numbers) == [1, 2, 3, 4]
+
+
+def test_a_file_that_another_program_creates_between_two_looks_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first page is there, and has no name yet; then the rest is written."""
+    path, whole, look = tmp_path / "store.db", tmp_path / "whole.db", os.pread
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("VACUUM")
+    SqliteStore(whole).close()
+
+    def look_and_write(descriptor: int, count: int, offset: int) -> bytes:
+        seen = look(descriptor, count, offset)
+        monkeypatch.undo()
+        path.write_bytes(whole.read_bytes())
+        return seen
+
+    monkeypatch.setattr(os, "pread", look_and_write)
+    with closing(SqliteStore(path)) as store:
+        assert store.post("r1", b"{}", NOW) == 1
 
 
 def test_a_reader_in_another_process_follows_the_engine(tmp_path: Path) -> None:

@@ -259,7 +259,8 @@ def _look(path: Path, how: str) -> int:
 
 def _look_at_header(held: HeldFile) -> None:
     path = held.path
-    try:
+    try:  # the size first: whoever creates the file may write all of it meanwhile, this page first
+        size = os.fstat(held.descriptor).st_size
         header = os.pread(held.descriptor, _HEADER_BYTES, 0)
     except OSError as error:
         raise StoreError(
@@ -272,7 +273,7 @@ def _look_at_header(held: HeldFile) -> None:
         )
     application = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big")
     version = int.from_bytes(header[_USER_VERSION_AT : _USER_VERSION_AT + 4], "big")
-    if not application and not version and os.fstat(held.descriptor).st_size <= PAGE_BYTES:
+    if not application and not version and size <= PAGE_BYTES:
         return  # perhaps ours, and being created just now: SQLite is asked what is in it
     _check_identity(path, application=application, version=version)
 
