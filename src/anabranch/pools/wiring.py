@@ -25,6 +25,7 @@ from anabranch.pools.values.folder import ValuesFolder
 from anabranch.pools.values.packing import JobPacker
 from anabranch.runtime.engine import EngineLoop
 from anabranch.settings import Settings
+from anabranch.work.from_settings import own_variables
 from anabranch.work.kinds.callables import Toolbox
 
 BackendOf = Callable[[PoolOptions], PoolBackend]
@@ -59,7 +60,8 @@ class ClusterPools:
         self._toolbox = toolbox
         self._serves = serves
         most = max(OUTCOME_BYTES, 2 * settings.result_bytes_max)
-        self._backend_of = backend_of or partial(make_backend, outcome_bytes=most)
+        own = own_variables(settings)
+        self._backend_of = backend_of or partial(make_backend, outcome_bytes=most, own=own)
         self._prepared: list[_Prepared] = []
         self._tokens = WorkTokens(engine)
         self.dispatchers: list[PoolDispatcher] = []

@@ -11,6 +11,8 @@ import pytest
 from anabranch.pools.address import read_pool
 from anabranch.pools.backend import BackendAway, Lost, Progressed, WentAway
 from anabranch.pools.driver.backend import NEWS_MAX, DriverBackend
+from anabranch.settings import Settings
+from anabranch.work.from_settings import own_variables
 from in_loop import in_loop
 from pools.driver.late_driver import CAPACITY, LOUD
 
@@ -84,3 +86,22 @@ async def test_a_driver_that_says_more_than_is_taken_has_to_wait(
     assert heard == [b"%d" % number for number in range(LOUD)]
     await backend.submit("again", b"")
     await backend.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+@in_loop
+async def test_a_driver_has_none_of_the_variables_that_are_secrets_of_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(os.environ, "PYTHONPATH", str(TESTS))
+    secrets = {"WALLET": "0xkey", "PGPASSWORD": "long-one", "ANABRANCH_TOKEN": "anb_one"}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DASK_OF_A_PROGRAM", "inherited")
+    own = own_variables(Settings(store="postgresql://db.example/x", chain_signer_key_env="WALLET"))
+    backend = LateBackend(read_pool("pool", "dask://127.0.0.1:1"), own=own)
+    await backend.open()
+    given = Path(f"/proc/{backend.driver_pid}/environ").read_text().split("\0")
+    await backend.close()
+    assert "DASK_OF_A_PROGRAM=inherited" in given
+    assert {line.partition("=")[0] for line in given} & secrets.keys() == set()

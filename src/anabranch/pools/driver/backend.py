@@ -62,7 +62,7 @@ from anabranch.pools.driver.wire import (
     word_of,
 )
 from anabranch.pools.fitness import engine_versions
-from anabranch.work.kinds.commands.isolation import SETTINGS
+from anabranch.work.kinds.commands.isolation import SETTINGS, KeptNames
 
 log = logging.getLogger("anabranch.pools")
 
@@ -100,8 +100,11 @@ class DriverBackend:
         connect_seconds: float = CONNECT_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
         pauses: tuple[float, float] = PAUSES,
+        own: KeptNames = SETTINGS,
     ) -> None:
+        """`own` are the variables of the engine, which the driver does not get."""
         self.address = options.shown
+        self._own = own
         self._connect = Connect(options, entry, engine_versions(), outcome_bytes)
         self._connect_seconds = INSTALL_SECONDS if options.runtime_env else connect_seconds
         self._silence_seconds = silence_seconds
@@ -221,7 +224,8 @@ class DriverBackend:
 
     async def _connected(self) -> tuple[_DriverProcess, Capacity]:
         most = self._connect.outcome_bytes
-        driver = await _DriverProcess.start(self.module, self.environment, most)
+        environment = _environment(self._own, self.environment)
+        driver = await _DriverProcess.start(self.module, environment, most)
         try:
             async with asyncio.timeout(self._connect_seconds):
                 await driver.send(self._connect)
@@ -382,7 +386,7 @@ class _DriverProcess:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=_environment(environment),
+            env=environment,
             start_new_session=True,
         )
         return cls(process, outcome_bytes)
@@ -442,8 +446,8 @@ class _DriverProcess:
             self._errors = (self._errors + some)[-ERRORS_MAX:]
 
 
-def _environment(more: Mapping[str, str]) -> dict[str, str]:
+def _environment(own: KeptNames, more: Mapping[str, str]) -> dict[str, str]:
     """The driver finds this package where the engine has it, and none of our secrets."""
     home = str(Path(anabranch.__file__).parent.parent)
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**SETTINGS.without(), **more, "PYTHONPATH": path}
+    return {**own.without(), **more, "PYTHONPATH": path}
