@@ -292,3 +292,59 @@ def test_clients_that_leave_in_the_middle_of_a_body_begin_nothing_and_slow_nobod
             assert said["run"] == "left-1", "the key was taken by a request that never came"
 
     run(go())
+
+
+# -- definitions that take long ----------------------------------------------------------------
+
+LONG = "range(90000) | map('abs') | sum > 0"  # an eighth of what one turn may take
+
+
+def step(name: str, *then: str, **tool: Any) -> dict[str, Any]:
+    arcs = [{"step": target, "when": f"{{{{ {LONG} }}}}"} for target in then]
+    after = {"next": {"spec": {"mode": "inclusive"}, "arcs": arcs}} if then else {}
+    return {"step": name, "tool": {"kind": "noop", **tool}, **after}
+
+
+def definition(*workflow: Any) -> str:
+    head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "long"}}
+    return json.dumps({**head, "workflow": workflow})
+
+
+NAMES = [f"s{number}" for number in range(4)]
+LONG_DEFINITIONS = {
+    "guards of one turn": definition(step("a", *NAMES), *map(step, NAMES)),
+    "inputs of one job": definition(
+        step("a", result=[f"{{{{ {LONG} and {number} }}}}" for number in range(4)])
+    ),
+    "inputs of many jobs": definition(
+        {"step": "a", "tool": {"kind": "noop"}, "next": {
+            "spec": {"mode": "inclusive"}, "arcs": [{"step": f"s{n}"} for n in range(20)]}},
+        *(step(f"s{n}", result="{{ range(30000) | map('abs') | sum }}") for n in range(20)),
+    ),
+    "tasks of a pipeline": definition(
+        {"step": "a", "tool": [
+            {"name": f"t{n}", "kind": "noop", "result": [f"{{{{ {LONG} }}}}"] * 3} for n in range(3)
+        ]}
+    ),
+}  # fmt: skip
+
+
+async def ticks_too_late(session: ClientSession, station: Station) -> float:
+    async with session.get(f"{station.url}/metrics") as response:
+        said = await response.text()
+    [line] = re.findall(r"^anabranch_event_loop_late_total (\S+)$", said, re.MULTILINE)
+    return float(line)
+
+
+def test_definitions_that_take_long_hold_nobody_up(station: Station) -> None:
+    async def work() -> None:
+        async with guest(station) as one, ClientSession() as session:
+            before = await ticks_too_late(session, station)
+            for text in LONG_DEFINITIONS.values():
+                runs = [await one.start(text) for _ in range(2)]
+                for run_id in runs:
+                    ended = await one.ask("GET", f"/runs/{run_id}/wait?seconds=60")
+                    assert ended["status"] == "completed", ended
+            assert await ticks_too_late(session, station) == before
+
+    run(work())

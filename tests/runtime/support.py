@@ -19,6 +19,7 @@ from anabranch.operations.definitions.prepare import compiler, prepare
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.live_run import history
 from anabranch.runtime.nets import Nets
+from anabranch.runtime.slices import Slices
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Store
@@ -113,9 +114,11 @@ async def engine(
     grace: float = 0,
     only: list[str] | None = None,
     require: Callable[[Net, State | None], None] | None = None,
+    sharing: bool = False,
     **settings: Any,
 ) -> AsyncIterator[EngineLoop]:
-    """An engine with `noop` and these performers; stopped at the end without waiting for work."""
+    """An engine with `noop` and these performers; stopped at the end without waiting for work. The
+    event loop is its own, unless it is `sharing` that with others, as in a server."""
     chosen = store if store is not None else MemoryStore()
     made = EngineLoop(
         chosen,
@@ -125,6 +128,8 @@ async def engine(
         settings=Settings(**settings),
         require=require,
     )
+    if sharing:
+        made.share_loop(Slices())
     await made.open(only=only)
     try:
         yield made

@@ -2,20 +2,28 @@
 
 Each evaluation has a budget of its own (`jinja/limits.py`, `cel/values.py`). A turn of a run may
 hold any number of them on one event loop: the guards of many arcs, what they hand on, what is
-written. So they also share one budget, which whoever takes a turn brings (`share_budget`). An
-evaluation that meets its end fails as one that has used up its own. It counts work and asks no
-clock, so the same turn ends at the same place on every machine, and after a crash.
+written. So they also share one budget, which whoever takes a turn brings (`share_budget`). So do
+those between which a task of a pipeline, or an item of a loop, does not wait. An evaluation that
+meets its end fails as one that has used up its own. It counts work and asks no clock, so the same
+turn ends at the same place on every machine, and after a crash.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
+
 #: In the units of templates (see `jinja/limits.py`): as much as one evaluation may take.
 TURN_WORK_MAX: Final = 64 * 1024 * 1024
+#: After so much others get their turn, where what was begun can be left for a while: a few
+#: thousandths of a second, at most some hundredths.
+BREATHE_WORK: Final = 1024 * 1024
+HELD_WORK_MAX: Final = 4 * BREATHE_WORK  # what takes more is done beside the event loop
 RENEWED_MAX: Final = 16  # budgets that a turn of many others may have
 
 
@@ -26,35 +34,40 @@ class TooMuch(Exception):
         super().__init__(f"{what} {value:,} is too much; the limit {limit} is {allowed:,}")
 
 
+class TakesLong(Exception):
+    """The event loop would be held for this: it is to be done again beside it."""
+
+
 class TurnBudget(msgspec.Struct, gc=False):
     """What is shared. `used` counts on beyond the limit: what is spent stays spent."""
 
     limit: int = TURN_WORK_MAX
     used: int = 0
     used_before: int = 0  # it was renewed
+    look_after: int = 0  # so much was used
 
     def charge(self, units: int) -> None:
         self.used += units
+        if self.used > self.look_after:
+            self._look()
+
+    def _look(self) -> None:
+        """Whether the end is reached, and whether somebody else should go on."""
         if self.used > self.limit:
             what = "the expressions of one turn of a run together: work of"
             raise TooMuch(what, self.used, "turn_work_max", self.limit)
+        self.look_after = min(self.used + BREATHE_WORK, self.limit)
+        pause()
 
     def renew(self) -> None:
         """For what is a turn by itself elsewhere: as much again, though not for ever."""
         if self.used_before + self.used <= RENEWED_MAX * self.limit:
             self.used_before += self.used
-            self.used = 0
+            self.used = self.look_after = 0
 
     @property
     def is_spent(self) -> bool:
         return self.used > self.limit
-
-
-class CountedWork(TurnBudget, gc=False):
-    """Only counts, for who makes room for others now and then: nothing fails."""
-
-    def charge(self, units: int) -> None:
-        self.used += units
 
 
 _SHARED: ContextVar[TurnBudget | None] = ContextVar("turn_budget", default=None)
@@ -64,6 +77,29 @@ shared_budget = _SHARED.get
 #: Turns are many and short: a context manager would take three calls of Python code more.
 share_budget = _SHARED.set
 unshare_budget = _SHARED.reset
+
+
+def evaluate_within(budget: TurnBudget, evaluate: Callable[[], T]) -> T:
+    """What it comes to within this budget. Raises `TakesLong` where that is not enough."""
+    shared = share_budget(budget)
+    try:
+        return evaluate()
+    finally:
+        unshare_budget(shared)
+        if budget.is_spent:
+            raise TakesLong from None
+
+
+#: Called now and then in the midst of long work, where somebody else waits for it (see
+#: `runtime/slices.py`).
+PAUSE: ContextVar[Callable[[], None] | None] = ContextVar("pause", default=None)
+
+
+def pause() -> None:
+    """Let whoever waits for this go on for a while."""
+    wait = PAUSE.get()
+    if wait is not None:
+        wait()
 
 
 def charge_shared(units: int) -> None:

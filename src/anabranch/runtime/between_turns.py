@@ -1,4 +1,5 @@
-"""What is done between two turns of an engine, when everything that was turned is durable."""
+"""Between two turns of an engine: what is done when everything that was turned is durable, and what
+ends its rest."""
 
 from __future__ import annotations
 
@@ -60,3 +61,30 @@ class BetweenTurns:
         for _, done in waiting:
             if not done.done():
                 done.set_exception(error)
+
+
+class AlarmClock:
+    """Wakes an engine that rests. One timer serves many rests: to make one for each costs more than
+    to be woken in vain."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, seconds: float) -> None:
+        """Be woken after that time, or sooner."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + seconds:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(seconds, self._ring)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._wake()

@@ -19,6 +19,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import child_answer
 from anabranch.runtime.live_run import LiveRun, load_state
+from anabranch.runtime.messages.codec import RunElsewhere
 from anabranch.store.access_ports import RequestRecord
 from anabranch.store.ports import Batch, Store
 
@@ -145,3 +146,10 @@ def may_be_child(ticket: str, run: str) -> bool:
     """Without a look at the store, which most tickets are not worth: the id of a child is made from
     the key of the job that starts it, and that begins with its run."""
     return bool(ticket) and ticket.startswith(run[:PREFIX])
+
+
+def require_root(begin: s.Start) -> None:
+    """A child begins where its parent is. Its own id does not say which server that is, so it
+    cannot be asked for by message."""
+    if begin.parent is not None:
+        raise RunElsewhere(begin.parent.partition("/")[0])

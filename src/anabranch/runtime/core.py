@@ -20,7 +20,7 @@ from anabranch.errors import (
     NotFound,
     Refused,
 )
-from anabranch.expressions.budget import TURN_WORK_MAX, TurnBudget
+from anabranch.expressions.budget import HELD_WORK_MAX, TurnBudget, pause
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import reason_of
@@ -243,8 +243,9 @@ class Core:
         fresh = min(len(self._inbox), TURN_MAX - recovered)
         for arrivals, count in ((self._recovered, recovered), (self._inbox, fresh)):
             for _ in range(count):
-                if self._work <= TURN_WORK_MAX:  # the others wait for the next turn
+                if self._work <= HELD_WORK_MAX:  # the others wait for the next turn
                     self._take(arrivals.popleft(), now)
+                    pause()
         while self.family.said:
             self._take(self.family.said.popleft(), now)
         if self.taking_work:
@@ -258,8 +259,8 @@ class Core:
 
     @property
     def worked_long(self) -> bool:
-        """Whether the expressions of this turn took as much as those of one run may."""
-        return self._work > TURN_WORK_MAX
+        """Whether others should have their turn before the next one."""
+        return self._work > HELD_WORK_MAX
 
     def _take(self, arrival: Arrival, now: int) -> None:
         if self.here is not everywhere and not self.here(arrival.run):

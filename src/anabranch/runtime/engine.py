@@ -13,7 +13,8 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,8 +26,8 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.runtime.admissions import RunAdmissions
-from anabranch.runtime.alarm_clock import AlarmClock
-from anabranch.runtime.between_turns import BetweenTurns
+from anabranch.runtime.between_turns import AlarmClock, BetweenTurns
+from anabranch.runtime.child_runs import require_root
 from anabranch.runtime.cluster.clocks import ServerClock
 from anabranch.runtime.cluster.directory import ServerDirectory
 from anabranch.runtime.cluster.failover import Failover
@@ -63,6 +64,9 @@ from anabranch.store.ports import Definition, Store
 from anabranch.work.from_settings import log_limits
 from anabranch.work.port import Performer
 
+if TYPE_CHECKING:
+    from anabranch.runtime.slices import Slices
+
 log = logging.getLogger("anabranch.engine")
 
 SHARED_MAIL_SECONDS = 0.2  # between two looks at a mailbox whose notifications could be lost
@@ -73,7 +77,6 @@ class EngineLoop:
     """Use it as an async context manager; it owns the store until it is closed."""
 
     draw_run_id = staticmethod(new_run_id)
-    beside_loop = False  # whether runs are brought back in a thread, while somebody is answered
 
     def __init__(
         self,
@@ -142,6 +145,7 @@ class EngineLoop:
         self._suspension = Suspension(
             self._core, int(settings.poll_seconds * 1000), seconds or time.monotonic
         )
+        self._slices: Slices | None = None
         self._loop_task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._stopping = False
@@ -174,7 +178,8 @@ class EngineLoop:
         try:
             if run_jobs:
                 self._admissions.start(only)
-                await bring_back(self._core, self.clock.now(), only, beside_loop=self.beside_loop)
+                beside = self._slices is not None
+                await bring_back(self._core, self.clock.now(), only, beside_loop=beside)
         except BaseException:
             await self._admissions.close()
             self.store.release()
@@ -236,7 +241,7 @@ class EngineLoop:
             await self.member.retire()
 
     async def close(self, grace_seconds: float | None = None) -> None:
-        """Stop in order: no new work, running work ends or is handed back, all of it recorded."""
+        """No new work, running work ends or is handed back, all of it recorded."""
         if self._loop_task is None:
             return
         await self.hand_over()
@@ -251,6 +256,8 @@ class EngineLoop:
         with contextlib.suppress(BaseException):
             await self._loop_task
         self._loop_task = None
+        if self._slices is not None:
+            self._slices.close()
         self.subscribers.tell_all(self._gone())
         self._alarm_clock.cancel()
         self._writer.close()
@@ -320,7 +327,8 @@ class EngineLoop:
             else:  # the event loop does not wait for the network
                 self._mailbox.take(await asyncio.to_thread(self._mailbox.look))
         ring = self._suspension.lets_ring(self.engine_metrics.turned_at, now)
-        turned = (self._failover or self._core).turn(now, ring=ring)
+        take = partial((self._failover or self._core).turn, now, ring=ring)
+        turned = take() if self._slices is None else await self._slices.do(take)
         self.engine_metrics.turned(now)
         if not turned.empty:
             await self._writer.write(turned.batch, lambda: self._release(turned))
@@ -332,18 +340,14 @@ class EngineLoop:
         if self._core.busy or (self._stopping and not self._writer.busy):
             await asyncio.sleep(0)
             return
-        self._set_alarm_clock()
-        self._wake.clear()
-        await self._wake.wait()
-
-    def _set_alarm_clock(self) -> None:
-        """Be woken for the next timer or look at the mail."""
         timeout = self._settings.poll_seconds
         alarm = self._core.next_alarm()
         if alarm is not None:
             due = max(0.0, (alarm - self.clock.now()) / 1000)
             timeout = min(timeout, max(due, self._suspension.hearing_seconds))
         self._alarm_clock.set(timeout)
+        self._wake.clear()
+        await self._wake.wait()
 
     def _release(self, turned: Turned) -> None:
         """The batch is durable: now its effects may leave."""
@@ -400,8 +404,7 @@ class EngineLoop:
 
     async def hand_in(self, run: str, said: Said) -> None:
         """What a worker elsewhere says of its job; returns when it is durable."""
-        live = self._core.live.get(run)
-        if live is not None:
+        if (live := self._core.live.get(run)) is not None:
             said = live.sealed.clean(said)
         await self.send(run, self._light.fit(run, said))
 
@@ -450,7 +453,7 @@ class EngineLoop:
             if net.limits and self.known(run):  # begun by another call meanwhile
                 raise run_exists(run)
             if self.member is not None and not self.member.would_own(run, begin.parent):
-                _require_root(begin)
+                require_root(begin)
                 await self.member.remote.start(definition.fingerprint, begin, sealed, request)
                 return run
             self._core.open_run(run, net, sealed)
@@ -460,7 +463,7 @@ class EngineLoop:
                 self._core.live.pop(run, None)
                 if self.member is None or error.code not in (ELSEWHERE, PARTITION_LOST):
                     raise
-                _require_root(begin)
+                require_root(begin)
                 await self.member.remote.start_again(definition.fingerprint, begin, sealed, request)
         return run
 
@@ -482,8 +485,7 @@ class EngineLoop:
         return self._followed.expect_new(runs)
 
     async def wait(self, run: str, *, standing: bool = False) -> State:
-        """The state of the run when it has finished. With `standing` also when it is paused, or
-        waits and no timer is due within a minute."""
+        """The state of the run when it has finished; with `standing` also when it only stands."""
         return await self._followed.wait(run, standing=standing)
 
     async def is_settled(self, run: str, *, standing: bool = False) -> bool:
@@ -562,6 +564,10 @@ class EngineLoop:
         """Wait for a full disk to be cleared, as servers do, instead of stopping with an error."""
         self._writer.patient = True
 
+    def share_loop(self, slices: Slices) -> None:
+        """Somebody is answered in the same event loop: turns are taken in slices."""
+        self._slices = slices
+
     @property
     def traces(self) -> bool:
         """Whether work is told its span; set by whoever makes spans of what is published."""
@@ -591,10 +597,3 @@ class EngineLoop:
         self.subscribers.publish(news)
         if self.member is not None:
             self.member.news.told(news)
-
-
-def _require_root(begin: s.Start) -> None:
-    """A child begins where its parent is. Its own id does not say which server that is, so it
-    cannot be asked for by message."""
-    if begin.parent is not None:
-        raise RunElsewhere(begin.parent.partition("/")[0])

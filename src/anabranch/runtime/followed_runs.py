@@ -61,6 +61,8 @@ class FollowedRuns:
         return found
 
     async def wait(self, run: str, *, standing: bool) -> State:
+        """The state of the run when it has finished. With `standing` also when it is paused, or
+        waits and no timer is due within a minute."""
         while True:
             self._check_going()
             if self._member is not None and not self._member.here(run):

@@ -14,6 +14,7 @@ from aiohttp import ClientSession, web
 
 import elsewhere
 from anabranch.parts import Parts
+from anabranch.runtime.slices import Slices
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.http.app import make_application
@@ -173,6 +174,7 @@ async def served(
 ) -> AsyncIterator[Client]:
     kept = open_store(chosen)
     parts = Parts(kept, chosen, tools)
+    parts.engine.share_loop(Slices())  # as in any server
     await parts.engine.open()
     app = make_application(parts, chosen, guards=[says_who], limits=limits)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=2, lingering_time=0.2)

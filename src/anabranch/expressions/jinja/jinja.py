@@ -39,7 +39,14 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.budget import TooMuch, charge_shared
+from anabranch.expressions.budget import (
+    TooMuch,
+    TurnBudget,
+    charge_shared,
+    share_budget,
+    shared_budget,
+    unshare_budget,
+)
 from anabranch.expressions.jinja.limits import TemplateLimits, finite, whole
 from anabranch.expressions.jinja.plain import SHORT, plain_template
 from anabranch.expressions.jinja.template import (
@@ -294,7 +301,14 @@ class TemplateTree:
         return describe(self.structure)
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
-        return self._build(self._view(names))
+        """All templates in it share a budget, whoever asks."""
+        if shared_budget() is not None:
+            return self._build(self._view(names))
+        shared = share_budget(TurnBudget())
+        try:
+            return self._build(self._view(names))
+        finally:
+            unshare_budget(shared)
 
     @property
     def reads(self) -> Paths:

@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Set
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError
+from anabranch.expressions.budget import (
+    BREATHE_WORK,
+    HELD_WORK_MAX,
+    TakesLong,
+    TurnBudget,
+    evaluate_within,
+)
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.values import INTERNAL, Answer, failed
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Execute, Stop
-from anabranch.runtime.jobs.tasks import task_of
+from anabranch.runtime.jobs.tasks import prepare_task, task_of
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.outage import AGAIN_SECONDS
 from anabranch.runtime.values.payloads import resolve
@@ -37,11 +46,13 @@ from anabranch.work.tracing import working_in
 Offer = Callable[[str, s.Stimulus], None]
 Key = tuple[str, str, int]  # run, job, attempt
 Deed = Callable[[], Coroutine[Any, Any, Answer | Parked]]
+B = TypeVar("B")
 
 log = logging.getLogger("anabranch.engine")
 
 #: How long the end of an engine waits for work that was told to stop.
 STOP_SECONDS = 5.0
+LEASE_ENDED = "the lease of the server had ended"
 _NOT_PREPARED = "the task cannot be prepared"
 _NOT_DELIVERED = "the answer cannot be recorded"
 
@@ -84,6 +95,10 @@ class Executor:
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._told: dict[Key, Stop] = {}
         self._closing = False
+        #: What the inputs of jobs have taken since the event loop had its turn, and the jobs that
+        #: begin when it has had it again.
+        self._work = 0
+        self._deferred: deque[tuple[LiveRun | None, Execute]] = deque()
         #: On a store that several servers share.
         self.cluster: Cluster | None = None
         self.left_behind: set[asyncio.Task[None]] = set()  # told to stop, and still at it
@@ -98,9 +113,31 @@ class Executor:
 
     @property
     def at_work(self) -> int:
-        return len(self._tasks)
+        return len(self._tasks) + len(self._deferred)
 
     def execute(self, live: LiveRun | None, effect: Execute) -> None:
+        """Begin the job, at once or soon: to work the inputs of many out may take long."""
+        if self._deferred:
+            self._deferred.append((live, effect))
+        elif self._work > BREATHE_WORK:
+            self._deferred.append((live, effect))
+            asyncio.get_running_loop().call_soon(self._begin_deferred)
+        else:
+            self._begin(live, effect)
+
+    def _begin_deferred(self) -> None:
+        """With the jobs that were put off, as far as the event loop can be held for them."""
+        self._work = 0
+        while self._deferred and self._work <= BREATHE_WORK:
+            live, effect = self._deferred.popleft()
+            if self.may_act_for is not None and not self.may_act_for(effect.run):
+                self._hand_back(effect, LEASE_ENDED)
+            else:
+                self._begin(live, effect)
+        if self._deferred:
+            asyncio.get_running_loop().call_soon(self._begin_deferred)
+
+    def _begin(self, live: LiveRun | None, effect: Execute) -> None:
         job = live.state.jobs.get(effect.job) if live is not None else None
         if job is None or job.phase != "running" or job.attempt != effect.attempt:
             return  # over before it began: a kill in the very next turn
@@ -120,7 +157,12 @@ class Executor:
         missed = self._failed_reads if self.cluster is not None else 0
         try:
             fetch = partial(self._content, effect.run)
-            task = task_of(live, effect.job, fetch, traces=self.traces)
+            task = self._evaluate_briefly(
+                partial(task_of, live, effect.job, fetch, traces=self.traces)
+            )
+        except TakesLong:
+            self._send_out(effect, partial(self._done_when_built, live, effect, long=True))
+            return
         except AnabranchError as error:
             if self.cluster is not None and self._failed_reads != missed:
                 self._hand_back(effect, "the store was away")
@@ -145,6 +187,13 @@ class Executor:
         else:
             self._send_out(effect, partial(carry_out, performer, task, self.logs))
 
+    def _evaluate_briefly(self, build: Callable[[], B]) -> B:
+        budget = TurnBudget(HELD_WORK_MAX)
+        try:
+            return evaluate_within(budget, build)
+        finally:
+            self._work += budget.used
+
     def _done_at_once(self, task: Task) -> Answer | Parked | None:
         perform = self._at_once[task.kind]
         return (
@@ -156,24 +205,27 @@ class Executor:
         it is done, is what its answer is cleaned of."""
         scope = Redactor.of_job()
         with giving(scope):
-            answer = await self._done_with_secrets(live, effect)
+            answer = await self._done_when_built(live, effect)
         try:
             return answer if isinstance(answer, Parked) else scope.answer(answer)
         except Exception as error:
             return _not_delivered(error)
 
-    async def _done_with_secrets(self, live: LiveRun, effect: Execute) -> Answer | Parked:
+    async def _done_when_built(
+        self, live: LiveRun, effect: Execute, *, long: bool = False
+    ) -> Answer | Parked:
+        """Work whose task takes some time to build; `long` where that is known."""
         missed = self._failed_reads if self.cluster is not None else 0
         try:
             keyring = await self._keyring(live)
-            task = await with_credentials(partial(self._built, live, effect, keyring))
+            task = await self._task(live, effect, keyring, long=long)
             if task is None:
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
         except AnabranchError as error:
             if self._failed_reads == missed:
                 return not_prepared(error)
             await asyncio.sleep(AGAIN_SECONDS)  # the store was away: it is prepared again
-            return await self._done_with_secrets(live, effect)
+            return await self._done_when_built(live, effect, long=long)
         except Exception as error:
             return unexpected(error, _NOT_PREPARED)
         performer = self._performers.get(task.kind)
@@ -181,15 +233,24 @@ class Executor:
             return failed("config", f"there is no work of kind {task.kind!r}", retryable=False)
         return await carry_out(performer, task, self.logs)
 
-    def _built(
-        self, live: LiveRun, effect: Execute, keyring: Mapping[str, Any] | None
+    async def _task(
+        self, live: LiveRun, effect: Execute, keyring: Mapping[str, Any] | None, *, long: bool
     ) -> Task | None:
-        """The task, or None where the run went on without it meanwhile."""
-        job = live.state.jobs.get(effect.job)
-        if job is None or nobody_waits(live.state, job):
-            return None
+        """None where the run went on without it meanwhile."""
         fetch = partial(self._content, effect.run)
-        return task_of(live, effect.job, fetch, keyring, traces=self.traces)
+
+        def build() -> Task | None:
+            if _goes_on_without(live.state, effect.job):
+                return None
+            return task_of(live, effect.job, fetch, keyring, traces=self.traces)
+
+        if not long:
+            with suppress(TakesLong):
+                return await with_credentials(partial(self._evaluate_briefly, build))
+        if _goes_on_without(live.state, effect.job):
+            return None
+        prepared = prepare_task(live, effect.job, traces=self.traces, apart=True)
+        return await with_credentials(partial(prepared, fetch, keyring), in_thread=True)
 
     async def _keyring(self, live: LiveRun) -> Mapping[str, Any] | None:
         if not live.net.has_secrets or self._safe is None:
@@ -211,7 +272,7 @@ class Executor:
         key = (effect.run, effect.job, effect.attempt)
         if self.may_act_for is not None and not self.may_act_for(effect.run):
             self._tasks.pop(key, None)  # the process was stopped since; nothing has left it
-            self._hand_back(effect, "the lease of the server had ended")
+            self._hand_back(effect, LEASE_ENDED)
             return
         answer = await work()
         if self._tasks.pop(key, None) is None:
@@ -272,10 +333,12 @@ class Executor:
     @property
     def runs(self) -> set[str]:
         """Those that something is done for."""
-        return {run for run, _, _ in self._tasks}
+        return {run for run, _, _ in self._tasks} | {effect.run for _, effect in self._deferred}
 
     def abandon(self, runs: Set[str]) -> None:
         """Stop whatever is done for these runs; nobody wants to hear of it."""
+        for one in [one for one in self._deferred if one[1].run in runs]:
+            self._deferred.remove(one)
         for key, task in self._tasks.items():
             if key[0] in runs:
                 self._told[key] = Stop(*key, discharge=False)
@@ -284,6 +347,8 @@ class Executor:
     async def finish(self, grace_seconds: float) -> None:
         """Wait for what runs; hand back what takes longer than the grace."""
         self._closing = True
+        while self._deferred:
+            self._hand_back(self._deferred.popleft()[1])
         if self._tasks and grace_seconds > 0:
             await asyncio.wait(list(self._tasks.values()), timeout=grace_seconds)
         left = list(self._tasks.values())
@@ -371,6 +436,11 @@ def _heard(logs: AttemptLogs, perform_now: Callable[[Task], A], task: Task) -> A
     if printed.lock is not None or (isinstance(answer, Answer) and answer.fault is not None):
         printed.end(answer)
     return answer
+
+
+def _goes_on_without(state: State, name: str) -> bool:
+    job = state.jobs.get(name)
+    return job is None or nobody_waits(state, job)
 
 
 def nobody_waits(state: State, job: Job) -> bool:

@@ -9,11 +9,17 @@ told is therefore added in one place, and reaches both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from anabranch.expressions.budget import TurnBudget, share_budget, unshare_budget
+from anabranch.expressions.budget import (
+    TurnBudget,
+    share_budget,
+    shared_budget,
+    unshare_budget,
+)
 from anabranch.kernel.fans import slot_value
 from anabranch.kernel.idempotency import idempotency_key, key_of
 from anabranch.kernel.jobs import JUDGE_SLOT, PLAIN_SLOT, work_of
@@ -142,20 +148,25 @@ def task_of(
     traces: bool = False,
 ) -> Task:
     """The task of a job that the engine does itself, rendered from the run as it stands now."""
+    return prepare_task(live, job_id, traces=traces)(fetch, keyring)
+
+
+def prepare_task(
+    live: LiveRun, job_id: str, *, traces: bool = False, apart: bool = False
+) -> Callable[[Fetch, Mapping[str, Any] | None], Task]:
+    """What builds the task from the run as it stands now: `apart` also in another thread, while the
+    run goes on."""
     state = live.state
     job = state.jobs[job_id]
     work = work_of(live.net.steps[job.step], job)
     names = names_of_run(state)
+    if apart:  # what the run writes to meanwhile
+        names = {name: dict(of) if type(of) is dict else of for name, of in names.items()}
     if job.slot == JUDGE_SLOT:
         names["answer"] = _answer_of(state, job)
-    return build_task(
-        describe_job(live, job, work, traces=traces),
-        work,
-        names,
-        fetch,
-        keyring,
-        sealed=live.sealed,
-        holds_refs=live.holds_refs,
+    described = describe_job(live, job, work, traces=traces)
+    return partial(
+        build_task, described, work, names, sealed=live.sealed, holds_refs=live.holds_refs
     )
 
 
@@ -253,10 +264,11 @@ def whole_names(names: Mapping[str, Any], fetch: Fetch) -> dict[str, Any]:
 
 
 def rendered_inputs(work: Work, names: Mapping[str, Any]) -> Mapping[str, Any]:
-    """All templates of one job share a budget, as those of a turn do."""
+    """All templates of one job share a budget, as those of a turn do: that of the caller, or one of
+    their own."""
     if work.inputs is None:
         return {}
-    shared = share_budget(TurnBudget())
+    shared = share_budget(shared_budget() or TurnBudget())
     try:
         inputs = work.inputs.evaluate(names)
     finally:

@@ -14,11 +14,13 @@ and those that a parent put into the arguments of its child travel with the job 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.expressions.budget import HELD_WORK_MAX, TakesLong, TurnBudget, evaluate_within
 from anabranch.kernel.jobs import DEFAULT_WORK, pool_of_job
 from anabranch.kernel.routing import names_of_run
 from anabranch.kernel.state import State
@@ -119,7 +121,12 @@ def _rendered(
     if live.net.asks_credentials and reads_keychain(work.inputs):
         return None
     names = names_of_job(job, shared_names(live))
-    inputs = rendered_inputs(work, whole_names(names, fetch) if live.holds_refs else names)
+    if live.holds_refs:
+        names = whole_names(names, fetch)
+    try:
+        inputs = evaluate_within(TurnBudget(HELD_WORK_MAX), partial(rendered_inputs, work, names))
+    except TakesLong:  # the worker has the time
+        return None
     try:
         encoded = msgspec.json.encode(inputs)
     except (TypeError, ValueError, OverflowError, RecursionError):

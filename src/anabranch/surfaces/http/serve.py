@@ -29,6 +29,7 @@ from anabranch.operations.access.security import as_served
 from anabranch.operations.access.tokens import AccessControl
 from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.parts import Parts
+from anabranch.runtime.slices import Slices
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.store.location import has_file
@@ -123,7 +124,7 @@ class Server:
         loopback = all(is_loopback(one.getsockname()[0]) for one in self._sockets)
         self.parts = Parts(store, as_served(self.settings, loopback=loopback), default_toolbox)
         self.parts.engine.be_patient()
-        self.parts.engine.beside_loop = True
+        self.parts.engine.share_loop(Slices())
         now = self.parts.engine.clock.now
         self.access = AccessControl(store, now)
         self._check_reachable(loopback)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError, StoreError
+from anabranch.expressions.budget import TurnBudget, share_budget, unshare_budget
 from anabranch.kernel.tracker import TaskRun
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import Program, Rule, TaskSpec
@@ -106,6 +107,7 @@ class FastPath:
         if answer.status in ("aborted", "cancel_run"):
             return answer, ()
         milliseconds = int((time.monotonic() - begin) * 1000)
+        shared = share_budget(TurnBudget())
         try:
             return self._followed(given, answer, milliseconds)
         except AnabranchError as error:  # a write that does not work out
@@ -113,6 +115,8 @@ class FastPath:
             return Answer(status="error", outcome="error", fault=fault), ()
         except Exception as error:
             return unexpected(error, f"what follows task {spec.label} went wrong"), ()
+        finally:
+            unshare_budget(shared)
 
     def _seen(
         self, given: dict[str, Any], prev: Any, results: Mapping[str, Any], outcome: Any

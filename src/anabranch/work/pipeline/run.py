@@ -21,7 +21,15 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError, InputError, StoreError
-from anabranch.expressions.budget import CountedWork, share_budget, unshare_budget
+from anabranch.expressions.budget import (
+    BREATHE_WORK,
+    HELD_WORK_MAX,
+    TakesLong,
+    TurnBudget,
+    evaluate_within,
+    share_budget,
+    unshare_budget,
+)
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed
 from anabranch.net.program import InnerLoop, Program, Rule, TaskHooks, TaskSpec
 from anabranch.work.faults import unexpected
@@ -49,7 +57,6 @@ from anabranch.work.secrets.redaction import cleaned_for_store, with_credentials
 from anabranch.work.time_limit import time_limit
 
 _NO_HOOKS = TaskHooks()
-BREATHE_WORK = 1024 * 1024  # of expressions, after which the event loop gets its turn
 
 
 class PipelineRun:
@@ -71,7 +78,7 @@ class PipelineRun:
         self._state = PipelineState(task, services, scope, around)
         self._progress = self._state.progress
         self._limit: float | None = None  # seconds for the attempt that was begun last
-        self._work = CountedWork()
+        self._work = TurnBudget()
         self._said: tuple[ContextPatch, ...] = ()  # what the rule that decided last has written
 
     @property
@@ -94,9 +101,7 @@ class PipelineRun:
         except Exception as error:
             return unexpected(error, "the pipeline cannot start")
         while self._progress.at < len(self._program.tasks):
-            if self._work.used > BREATHE_WORK:  # tasks that never wait hold the event loop
-                self._work.used = 0
-                await asyncio.sleep(0)
+            await self._breathe()
             spec = self._program.tasks[self._progress.at]
             begin = time.monotonic()
             answer: Answer | Parked
@@ -107,6 +112,7 @@ class PipelineRun:
             if isinstance(answer, Parked):
                 return self._parked(spec, answer)
             self._progress.note(spec.label, answer)
+            await self._breathe()
             if answer.status in ("aborted", "cancel_run"):
                 return msgspec.structs.replace(answer, tasks=tuple(self._progress.executed))
             if answer.status == "ok" and spec.simple and spec.output is None:
@@ -118,6 +124,13 @@ class PipelineRun:
             if ended is not None:
                 return ended
         return self._finished()
+
+    async def _breathe(self) -> None:
+        """Tasks that never wait hold the event loop: what they evaluate until they let it have its
+        turn is bounded."""
+        if self._work.used > BREATHE_WORK:
+            self._work.used = 0
+            await asyncio.sleep(0)
 
     def _begin(self) -> Answer | None:
         """From the start, or from where it was parked: then with what it waited for."""
@@ -144,7 +157,7 @@ class PipelineRun:
             names = self._state.names(spec.label, attempt)
             if self._services.keyring is not None:
                 names["keychain"] = await self._services.keyring(self._task)
-            task = await with_credentials(partial(self._prepared, spec, attempt, names))
+            task = await self._prepared(spec, attempt, names)
         except KeychainError as error:
             return failed(error.kind, error.message, retryable=error.retryable)
         except ExpressionError as error:
@@ -186,7 +199,20 @@ class PipelineRun:
             self._progress.opened = spec.label
         return refused
 
-    def _prepared(self, spec: TaskSpec, attempt: int, names: Mapping[str, Any]) -> Task:
+    async def _prepared(self, spec: TaskSpec, attempt: int, names: Mapping[str, Any]) -> Task:
+        """In place, or in a thread where that takes long."""
+        budget = TurnBudget(HELD_WORK_MAX)
+        try:
+            make = partial(self._make, spec, attempt, names)
+            return await with_credentials(partial(evaluate_within, budget, make))
+        except TakesLong:  # from copies of what others write to meanwhile
+            apart = {name: dict(of) if type(of) is dict else of for name, of in names.items()}
+            make = partial(self._make, spec, attempt, apart)
+            return await with_credentials(make, in_thread=True)
+        finally:
+            self._work.used += budget.used
+
+    def _make(self, spec: TaskSpec, attempt: int, names: Mapping[str, Any]) -> Task:
         given = spec.inputs.evaluate(names) if spec.inputs is not None else {}
         return msgspec.structs.replace(
             self._task,

@@ -96,21 +96,27 @@ class Unresolved(ExpressionError):
         await self._ring.fetch(self.name)
 
 
-async def with_credentials(render: Callable[[], T]) -> T:
+async def with_credentials(render: Callable[[], T], *, in_thread: bool = False) -> T:
     """What `render` comes to. Templates cannot wait: where one asks for a credential by its name,
     that is fetched, and everything rendered again."""
     for _ in range(LOOKUPS_MAX):
         try:
-            return render()
+            return await _render_in_thread(render) if in_thread else render()
         except Unresolved as asked:
             await asked.fetch()
     try:
-        return render()
+        return await _render_in_thread(render) if in_thread else render()
     except Unresolved as asked:
         raise ExpressionError(
             f"this asks for more than {LOOKUPS_MAX} credentials ({asked.name!r:.60} is one too "
             "many): share them out among several tasks"
         ) from None
+
+
+async def _render_in_thread(render: Callable[[], T]) -> T:
+    from anabranch.work.evaluation_thread import evaluate_in_thread
+
+    return await evaluate_in_thread(render)
 
 
 #: Finds a credential by its name: its fields with secrets among them, or an `Absent`.

@@ -32,6 +32,7 @@ async def health(request: web.Request) -> web.StreamResponse:
 def mount(app: web.Application) -> None:
     watch = LoopLag()
     app[METERS].registry.add(watch.lag)
+    app[METERS].registry.add(watch.late_ticks)
     app[HEALTH] = Health(app[PARTS].engine, app[SETTINGS], watch)
     app[HEALTH].clusters = app[PARTS].verbs.read.clusters
 

@@ -1,0 +1,277 @@
+"""In a server a turn of the engine is taken in slices: others have the event loop in between, and
+whatever they do with it, runs come to the same."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from msgspec.structs import replace
+
+from anabranch.errors import AnabranchError, Refused
+from anabranch.expressions.budget import pause
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.events import ContextPatched, JobReported
+from anabranch.kernel.values import ContextPatch, Fault
+from anabranch.runtime import slices
+from anabranch.runtime.engine import EngineLoop
+from anabranch.runtime.live_run import load_state
+from anabranch.runtime.slices import Slices
+from anabranch.store.memory.store import MemoryStore
+from seeds import seeds
+
+from .support import Doing, engine, log_of, playbook, run, start, step
+
+#: A seventh of what a turn may take, in many small parts.
+HEAVY = "range(100000) | map('abs') | sum > 0"
+LONG = "range(25000) | map('abs') | sum > 0"  # long enough for two looks
+
+
+@pytest.fixture(autouse=True)
+def as_often_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever work may pause, it does."""
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+
+
+@asynccontextmanager
+async def counted() -> AsyncIterator[Callable[[], int]]:
+    """How often the event loop went round."""
+    rounds = 0
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    yield lambda: rounds
+    counting.cancel()
+
+
+def test_the_event_loop_turns_while_a_guard_is_evaluated() -> None:
+    async def rounds(sharing: bool) -> int:
+        arcs = [{"step": name, "when": f"{{{{ {HEAVY} }}}}"} for name in ("a", "b", "c")]
+        then = {"spec": {"mode": "inclusive"}, "arcs": arcs}
+        text = playbook(step("first", next=then), *(step(name) for name in ("a", "b", "c")))
+        async with engine(sharing=sharing) as made, counted() as count:
+            state = await made.wait(await start(made, text))
+            assert state.status == "completed"
+            return count()
+
+    async def work() -> None:
+        alone, shared = await rounds(False), await rounds(True)
+        assert shared > alone + 20, "3 guards of 9 Mi units, and a look after each Mi"
+
+    run(work())
+
+
+def test_inputs_that_take_long_are_worked_out_beside_the_event_loop() -> None:
+    doing = Doing()
+    heavy = f"{{{{ {HEAVY} }}}}"
+    arcs = [{"step": f"s{n}"} for n in range(6)]
+    many = [step(f"s{n}", "doing", heavy=heavy, n=n) for n in range(6)]
+    text = playbook(step("first", next={"arcs": arcs, "spec": {"mode": "inclusive"}}), *many)
+
+    async def work() -> None:
+        async with engine(performers={"doing": doing}, sharing=True) as made, counted() as count:
+            state = await made.wait(await start(made, text))
+            assert (state.status, count() > 100) == ("completed", True)
+
+    run(work())
+    assert sorted(task.inputs["n"] for task in doing.tasks) == list(range(6))
+    assert all(task.inputs["heavy"] is True for task in doing.tasks)
+
+
+def test_inputs_that_take_too_much_fail_their_job_like_others_that_are_wrong() -> None:
+    async def fault(**inputs: str) -> Fault:
+        store = MemoryStore()
+        async with engine(store, {"doing": Doing()}) as made:
+            name = await start(made, playbook(step("first", "doing", **inputs)))
+            assert (await made.wait(name)).status == "failed"
+        [report] = [one for one in log_of(store, name) if isinstance(one, JobReported)]
+        assert report.answer.fault is not None
+        return report.answer.fault
+
+    async def work() -> None:
+        wrong = await fault(x="{{ 'text' + 1 }}")
+        too_much = await fault(**{f"x{n}": f"{{{{ {HEAVY} }}}}" for n in range(8)})
+        assert "turn_work_max is 67,108,864" in too_much.message
+        assert replace(too_much, message="") == replace(wrong, message="")
+
+    run(work())
+
+
+def test_jobs_begin_a_few_at_a_time_where_all_their_inputs_take_long() -> None:
+    """No job takes long, and forty of them do."""
+    doing = Doing()
+    some = "{{ range(4000) | map('abs') | sum }}"
+    arcs = [{"step": f"s{n}"} for n in range(40)]
+    text = playbook(
+        step("first", next={"arcs": arcs, "spec": {"mode": "inclusive"}}),
+        *(step(f"s{n}", "doing", n=some) for n in range(40)),
+    )
+
+    async def rounds(sharing: bool) -> int:
+        performers = {"doing": doing}
+        async with engine(performers=performers, sharing=sharing) as made, counted() as count:
+            state = await made.wait(await start(made, text))
+            assert state.status == "completed"
+            return count()
+
+    async def work() -> None:
+        assert await rounds(False) > 10, "in a program, too"
+        assert await rounds(True) > 10
+
+    run(work())
+    assert len(doing.tasks) == 80
+
+
+def test_jobs_that_were_put_off_are_handed_back_at_the_end() -> None:
+    doing, store = Doing(), MemoryStore()
+    some = "{{ range(10000) | map('abs') | sum }}"
+    arcs = [{"step": f"s{n}"} for n in range(40)]
+    text = playbook(
+        step("first", next={"arcs": arcs, "spec": {"mode": "inclusive"}}),
+        *(step(f"s{n}", "doing", n=some) for n in range(40)),
+    )
+
+    async def work() -> None:
+        async with engine(store, {"doing": doing}) as made:
+            name = await start(made, text)
+            while not doing.tasks:
+                await asyncio.sleep(0)
+            assert len(doing.tasks) < 40
+        async with engine(store, {"doing": doing}) as made:
+            state = await made.wait(name)
+            assert state.status == "completed"
+
+    run(work())
+    assert {task.step for task in doing.tasks} == {f"s{n}" for n in range(40)}
+
+
+# -- whatever others do meanwhile --------------------------------------------------------------
+
+
+def held() -> str:
+    """Asks again, whenever something is written, whether it may go on."""
+    rules = [
+        {"when": f"{{{{ ctx.go and {LONG} or ({LONG} and false) }}}}", "then": {"allow": True}}
+    ]
+    return playbook(
+        step("held", "noop", "after", spec={"policy": {"admit": {"rules": rules}}}),
+        step("after", "doing"),
+    )
+
+
+class Crowd:
+    """Several at once, who do whatever they may with a few runs."""
+
+    def __init__(self, made: EngineLoop, runs: list[str], seed: int) -> None:
+        self.made, self.runs = made, runs
+        self.dice = random.Random(seed)
+        self.written: dict[str, set[str]] = {name: set() for name in runs}  # and acknowledged
+
+    async def act(self, number: int) -> None:
+        for turn in range(6):
+            name = self.dice.choice(self.runs)
+            match self.dice.randrange(5):
+                case 0 | 1:
+                    key = f"k{number}_{turn}"
+                    patch = s.PatchContext((ContextPatch(key, turn),), "a test")
+                    await self.made.send(name, patch)
+                    self.written[name].add(key)
+                case 2:
+                    state = self.made.state(name)
+                    assert state.run == name
+                    self.made.view_run(name)
+                case 3:
+                    with suppress(Refused):  # somebody else has paused it, or let it go on
+                        await self.made.send(name, s.Pause("a test", ""))
+                        await self.made.send(name, s.Resume("a test"))
+                case _:
+                    self.runs.append(await start(self.made, held()))
+                    self.written[self.runs[-1]] = set()
+            for _ in range(self.dice.randrange(4)):
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", seeds(60, least=3))
+def test_whatever_others_do_in_between_nothing_is_lost_and_nothing_happens_twice(seed: int) -> None:
+    doing, store = Doing(), MemoryStore()
+
+    async def work() -> None:
+        async with engine(store, {"doing": doing}, sharing=True) as made:
+            crowd = Crowd(made, [await start(made, held()) for _ in range(3)], seed)
+            await asyncio.gather(*(crowd.act(number) for number in range(4)))
+            for name in crowd.runs:
+                await made.send(name, s.PatchContext((ContextPatch("go", True),), "a test"))
+            for name in crowd.runs:
+                state = await made.wait(name)
+                assert state.status == "completed"
+                assert set(state.ctx) == {*crowd.written[name], "go"}
+                patched = [one for one in log_of(store, name) if isinstance(one, ContextPatched)]
+                assert len(patched) == len(crowd.written[name]) + 1
+                stored = load_state(*store.read_many([name])[name], name)
+                assert stored == state
+            assert len(doing.tasks) == len(crowd.runs)
+
+    run(work())
+
+
+# -- the slices themselves ---------------------------------------------------------------------
+
+
+def test_work_is_done_to_its_end_where_nobody_waits_for_it_any_more() -> None:
+    seen: list[int] = []
+
+    def count() -> int:
+        for number in range(100):
+            seen.append(number)
+            pause()
+        return len(seen)
+
+    async def work() -> None:
+        made = Slices()
+        waiting = asyncio.create_task(made.do(count))
+        while len(seen) < 5:
+            await asyncio.sleep(0)
+        assert len(seen) < 100
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert len(seen) == 100
+        assert await made.do(lambda: "and the next") == "and the next"
+        made.close()
+
+    run(work())
+
+
+def test_what_goes_wrong_in_a_slice_is_raised_to_who_waits() -> None:
+    def fail() -> None:
+        pause()
+        raise AnabranchError("it went wrong", code="wrong")
+
+    async def work() -> None:
+        made = Slices()
+        with pytest.raises(AnabranchError, match="it went wrong"):
+            await made.do(fail)
+        assert await made.do(lambda: 1) == 1
+        made.close()
+        made.close()
+
+    run(work())
+
+
+def test_a_loop_that_is_watched_for_mistakes_does_the_work_itself() -> None:
+    """In such a loop another thread may call nothing."""
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_debug(True)
+        async with engine(sharing=True) as made:
+            assert (await made.wait(await start(made, playbook(step("a"))))).status == "completed"
+
+    run(work())
