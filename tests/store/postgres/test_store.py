@@ -10,6 +10,7 @@ import pytest
 
 from anabranch.store.postgres.store import PostgresStore
 from anabranch.testing.stores import DurableStoreSuite
+from seeds import seeds
 from shared_store import EmptiedStore
 
 
@@ -21,6 +22,8 @@ def emptied(postgres: str) -> Iterator[EmptiedStore]:
 
 
 class TestPostgresStore(DurableStoreSuite):
+    many_runs = len(seeds(5000, least=500))
+
     def setup_method(self) -> None:
         """Later, when the fixtures are there."""
 
