@@ -20,7 +20,7 @@ from anabranch.errors import (
     NotFound,
     Refused,
 )
-from anabranch.expressions.budget import HELD_WORK_MAX, TurnBudget, pause
+from anabranch.expressions.budget import HELD_WORK_MAX, PAUSE, TurnBudget
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import reason_of
@@ -235,7 +235,7 @@ class Core:
 
     def turn(self, now: int, *, ring: bool = True) -> Turned:
         """Without `ring` timers that are due wait for a later turn."""
-        self._work = 0
+        self._work, wait = 0, PAUSE.get()
         if ring:
             self._ring(now)
         some = max(TURN_MAX - len(self._inbox), RECOVERED_MAX)
@@ -245,7 +245,8 @@ class Core:
             for _ in range(count):
                 if self._work <= HELD_WORK_MAX:  # the others wait for the next turn
                     self._take(arrivals.popleft(), now)
-                    pause()
+                    if wait is not None:
+                        wait()
         while self.family.said:
             self._take(self.family.said.popleft(), now)
         if self.taking_work:

@@ -22,7 +22,8 @@ from anabranch.expressions.budget import (
     HELD_WORK_MAX,
     TakesLong,
     TurnBudget,
-    evaluate_within,
+    share_budget,
+    unshare_budget,
 )
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import Job, State
@@ -117,27 +118,11 @@ class Executor:
 
     def execute(self, live: LiveRun | None, effect: Execute) -> None:
         """Begin the job, at once or soon: to work the inputs of many out may take long."""
-        if self._deferred:
+        if self._work > BREATHE_WORK:
+            if not self._deferred:
+                asyncio.get_running_loop().call_soon(self._execute_deferred)
             self._deferred.append((live, effect))
-        elif self._work > BREATHE_WORK:
-            self._deferred.append((live, effect))
-            asyncio.get_running_loop().call_soon(self._begin_deferred)
-        else:
-            self._begin(live, effect)
-
-    def _begin_deferred(self) -> None:
-        """With the jobs that were put off, as far as the event loop can be held for them."""
-        self._work = 0
-        while self._deferred and self._work <= BREATHE_WORK:
-            live, effect = self._deferred.popleft()
-            if self.may_act_for is not None and not self.may_act_for(effect.run):
-                self._hand_back(effect, LEASE_ENDED)
-            else:
-                self._begin(live, effect)
-        if self._deferred:
-            asyncio.get_running_loop().call_soon(self._begin_deferred)
-
-    def _begin(self, live: LiveRun | None, effect: Execute) -> None:
+            return
         job = live.state.jobs.get(effect.job) if live is not None else None
         if job is None or job.phase != "running" or job.attempt != effect.attempt:
             return  # over before it began: a kill in the very next turn
@@ -157,9 +142,8 @@ class Executor:
         missed = self._failed_reads if self.cluster is not None else 0
         try:
             fetch = partial(self._content, effect.run)
-            task = self._evaluate_briefly(
-                partial(task_of, live, effect.job, fetch, traces=self.traces)
-            )
+            build = prepare_task(live, effect.job, traces=self.traces)
+            task = self._evaluate_briefly(partial(build, fetch))
         except TakesLong:
             self._send_out(effect, partial(self._done_when_built, live, effect, long=True))
             return
@@ -187,12 +171,25 @@ class Executor:
         else:
             self._send_out(effect, partial(carry_out, performer, task, self.logs))
 
+    def _execute_deferred(self) -> None:
+        """As many of them as the event loop can be held for."""
+        waiting, self._deferred, self._work = self._deferred, deque(), 0
+        for live, effect in waiting:
+            if self.may_act_for is not None and not self.may_act_for(effect.run):
+                self._hand_back(effect, LEASE_ENDED)
+            else:
+                self.execute(live, effect)
+
     def _evaluate_briefly(self, build: Callable[[], B]) -> B:
         budget = TurnBudget(HELD_WORK_MAX)
+        shared = share_budget(budget)
         try:
-            return evaluate_within(budget, build)
+            return build()
         finally:
+            unshare_budget(shared)
             self._work += budget.used
+            if budget.used > HELD_WORK_MAX:
+                raise TakesLong from None
 
     def _done_at_once(self, task: Task) -> Answer | Parked | None:
         perform = self._at_once[task.kind]

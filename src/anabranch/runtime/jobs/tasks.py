@@ -153,7 +153,7 @@ def task_of(
 
 def prepare_task(
     live: LiveRun, job_id: str, *, traces: bool = False, apart: bool = False
-) -> Callable[[Fetch, Mapping[str, Any] | None], Task]:
+) -> Callable[..., Task]:
     """What builds the task from the run as it stands now: `apart` also in another thread, while the
     run goes on."""
     state = live.state
