@@ -274,7 +274,7 @@ def test_participants_and_rules(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
     def odd(*_given: Any, **_named: Any) -> Any:
         raise ODD["deep"]
 
-    monkeypatch.setattr(executor, "task_of", odd)
+    monkeypatch.setattr(executor, "prepare_task", odd)
     text = ORCHESTRATION if kind == "rule" else SOLICIT[kind]
 
     async def scenario() -> None:
