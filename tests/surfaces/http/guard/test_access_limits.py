@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from typing import Any
 
+import pytest
+
 from anabranch.errors import StoreError
 from anabranch.store.access_ports import AuditEntry
+from anabranch.surfaces.http.guard import connection_limits
 from anabranch.surfaces.http.guard.connection_limits import ConnectionLimiter
 from anabranch.surfaces.http.io.request_body import Limits
 from anabranch.surfaces.http.serve import Server
@@ -134,6 +138,64 @@ def test_time_in_which_the_server_itself_was_held_up_makes_no_connection_idle() 
         limiter.close()
 
     run_virtually(go())
+
+
+def test_a_connection_whose_answer_nobody_reads_is_closed() -> None:
+    class Answering(Transport):
+        left = 1000
+
+        def get_write_buffer_size(self) -> int:
+            return self.left
+
+    async def go() -> None:
+        limiter: Any = ConnectionLimiter(idle_seconds=30.0)
+        slow, deaf = Answering(), Answering()
+        for one in (slow, deaf):
+            limiter.came(one)
+            limiter.begin(one, "token")
+            limiter.end(one)
+        assert limiter.unread("token") == 2000
+        for _ in range(12):
+            await asyncio.sleep(20.0)
+            slow.left -= 1
+        assert (slow.aborted, deaf.aborted) == (False, True)
+        assert limiter.unread("token") == slow.left
+        await asyncio.sleep(70.0)
+        assert slow.aborted, "ten times as long as others"
+        assert limiter.unread("token") == 0
+        limiter.close()
+
+    run_virtually(go())
+
+
+def test_who_does_not_read_answers_gets_no_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_limits, "UNREAD_MAX", 1024 * 1024)
+
+    async def go() -> None:
+        async with serving() as door:
+            large = io.BytesIO(json.dumps({**START, "input": {"x": "y" * 8_000_000}}).encode())
+            async with door.session.post(
+                f"{door.server.url}/api/v1/runs",
+                data=large,
+                headers={"Content-Type": "application/json"},
+            ) as begun:
+                path = f"/api/v1/runs/{(await begun.json())['run']}"
+            writers = []
+            while (found := await door.ask("GET", "/runs")).status == 200:
+                _, writer = await connected(door.server)
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+                writers.append(writer)
+                assert len(writers) < 20
+                await asyncio.sleep(0.05)
+            assert (found.status, found.json["code"]) == (429, "unread_answers")
+            assert "Retry-After" in found.headers
+            for writer in writers:
+                writer.transport.abort()
+            while (await door.ask("GET", "/runs")).status != 200:
+                await asyncio.sleep(0.02)
+
+    run(go())
 
 
 def test_when_every_connection_is_busy_the_next_one_is_turned_away() -> None:

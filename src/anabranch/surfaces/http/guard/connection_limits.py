@@ -1,9 +1,10 @@
 """What a server takes upon itself at once: connections, and the time of one request.
 
 A connection on which no request is being served is idle: it has sent nothing, half a head, or is
-kept for the next request. Idle ones are closed after a while. When there are too many connections,
-the one that is idle longest makes room, so a thousand that only sit there keep nobody out. Where
-none is idle, whoever has most streams and waits gives up one of them.
+kept for the next request. Idle ones are closed after a while, those of an answer that nobody reads
+as well; a caller with too many bytes of such answers is not served meanwhile. When there are too
+many connections, the one that is idle longest makes room, so a thousand that only sit there keep
+nobody out. Where none is idle, whoever has most streams and waits gives up one of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ REQUEST_SECONDS = 120.0
 SWEEP_SECONDS = 1.0
 LIMIT = web.RequestKey("anabranch.time_limit", asyncio.Timeout)
 SLOW_READER = 10  # whoever is still reading an answer may take so much longer
+UNREAD_MAX = 64 * 1024 * 1024  # bytes of answers that one caller has not read
+RETRY_SECONDS = 5
 
 
 class ConnectionLimiter:
@@ -35,6 +38,9 @@ class ConnectionLimiter:
         self.spare: Callable[[], Any] = lambda: None
         self._since: dict[Any, float] = {}  # idle transports, longest first → when that began
         self._busy: set[Any] = set()
+        self._caller: dict[Any, str] = {}  # transports → who asked there last
+        self._transports: dict[str, set[Any]] = {}  # the other way round
+        self._unread: dict[Any, tuple[int, float]] = {}  # idle ones → bytes, and since when so many
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_due = 0.0
 
@@ -56,10 +62,31 @@ class ConnectionLimiter:
     def left(self, transport: asyncio.Transport) -> None:
         self._since.pop(transport, None)
         self._busy.discard(transport)
+        self._unread.pop(transport, None)
+        self._belongs_to(transport, None)
 
-    def begin(self, transport: Any) -> None:
+    def begin(self, transport: Any, caller: str = "") -> None:
         if self._since.pop(transport, None) is not None:
             self._busy.add(transport)
+            self._unread.pop(transport, None)
+            self._belongs_to(transport, caller)
+
+    def _belongs_to(self, transport: Any, caller: str | None) -> None:
+        before = self._caller.get(transport)
+        if before == caller:
+            return
+        if before is not None:
+            del self._caller[transport]
+            self._transports[before].discard(transport)
+            if not self._transports[before]:
+                del self._transports[before]
+        if caller is not None:
+            self._caller[transport] = caller
+            self._transports.setdefault(caller, set()).add(transport)
+
+    def unread(self, caller: str) -> int:
+        """Bytes of answers that this caller has not read yet."""
+        return sum([one.get_write_buffer_size() for one in self._transports.get(caller, ())])
 
     def end(self, transport: Any) -> None:
         if transport in self._busy:
@@ -92,15 +119,23 @@ class ConnectionLimiter:
         if (held_up := now - self._sweep_due) >= SWEEP_SECONDS:
             # What came meanwhile has not been read yet: that time counts against nobody.
             self._since = {transport: at + held_up for transport, at in self._since.items()}
+            self._unread = {one: (left, at + held_up) for one, (left, at) in self._unread.items()}
         for transport, since in list(self._since.items()):
             if since > now - self.idle_seconds:
                 break  # the rest came later
-            patient = since > now - self.idle_seconds * SLOW_READER
-            if not (patient and transport.get_write_buffer_size()):
+            if since <= now - self.idle_seconds * SLOW_READER or not self._is_read(transport, now):
                 self.left(transport)
                 transport.abort()
         if self._since or self._busy:
             self._sweep_later()
+
+    def _is_read(self, transport: Any, now: float) -> bool:
+        """Whether somebody reads an answer: every now and then there is less of it left."""
+        left = transport.get_write_buffer_size()
+        before, since = self._unread.get(transport, (left + 1, now))
+        if left < before:
+            self._unread[transport] = before, since = left, now
+        return bool(left) and since > now - self.idle_seconds
 
 
 class _Watched(asyncio.Protocol):
@@ -157,10 +192,20 @@ def in_hand(limiter: ConnectionLimiter) -> tuple[Any, Any]:
     @web.middleware
     async def from_here(request: web.Request, handler: Handler) -> web.StreamResponse:
         if CALLER in request:
-            limiter.begin(request.transport)
+            caller = request[CALLER].token
+            limiter.begin(request.transport, caller)
+            if limiter.unread(caller) > UNREAD_MAX:
+                raise _unread(caller)
         return await handler(request)
 
     return until_answered, from_here
+
+
+def _unread(caller: str) -> ApiError:
+    whose = "of this token" if caller else "of callers without a token"
+    said = f"more than {UNREAD_MAX >> 20} MB of answers {whose} have not been read"
+    hint = "read them, or close their connections, and ask again"
+    return ApiError(429, "unread_answers", said, hint, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
 @web.middleware
