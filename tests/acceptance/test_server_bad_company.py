@@ -305,22 +305,60 @@ def step(name: str, *then: str, **tool: Any) -> dict[str, Any]:
     return {"step": name, "tool": {"kind": "noop", **tool}, **after}
 
 
-def definition(*workflow: Any) -> str:
+def definition(*workflow: Any, **more: Any) -> str:
     head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "long"}}
-    return json.dumps({**head, "workflow": workflow})
+    return json.dumps({**head, "workflow": workflow, **more})
 
 
 NAMES = [f"s{number}" for number in range(4)]
+SOME = "range(30000) | map('abs') | sum"  # not long: twenty of them are
+MANY = [f"m{number}" for number in range(20)]
+RULES = {"policy": {"rules": [{"when": f"{{{{ ({SOME}) < 0 }}}}", "then": {"do": "fail"}}]}}
+SUM_OF_ITEM = f"{{{{ ({SOME}) + iter.n }}}}"
+ITEM = {"kind": "noop", "result": SUM_OF_ITEM, "spec": RULES}
+
+
+def side_by_side(*more: dict[str, Any], **tool: Any) -> str:
+    """Many steps that begin at the same moment."""
+    arcs = {"spec": {"mode": "inclusive"}, "arcs": [{"step": name} for name in MANY]}
+    steps = [step(name, **tool) for name in MANY]
+    return definition({**step("a"), "next": arcs}, *steps, keychain=list(more))
+
+
+def looped(tool: Any, parallel: int = 0, **fanout: Any) -> str:
+    items = {"in": {"range": [0, len(MANY)]}, "iterator": "n"}
+    spec = {"loop_mode": "fanout", "fanout": fanout}
+    if parallel:
+        items["spec"], spec = {"mode": "parallel", "max_in_flight": parallel}, {}
+    return definition({"step": "a", "spec": spec, "loop": items, "tool": tool})
+
+
 LONG_DEFINITIONS = {
     "guards of one turn": definition(step("a", *NAMES), *map(step, NAMES)),
     "inputs of one job": definition(
         step("a", result=[f"{{{{ {LONG} and {number} }}}}" for number in range(4)])
     ),
-    "inputs of many jobs": definition(
-        {"step": "a", "tool": {"kind": "noop"}, "next": {
-            "spec": {"mode": "inclusive"}, "arcs": [{"step": f"s{n}"} for n in range(20)]}},
-        *(step(f"s{n}", result="{{ range(30000) | map('abs') | sum }}") for n in range(20)),
+    "inputs of many jobs": side_by_side(result=f"{{{{ {SOME} }}}}"),
+    "inputs with secrets": side_by_side(
+        {"name": "k", "kind": "static", "map": {"a": "a long secret"}},
+        result=f"{{{{ {SOME} }}}} {{{{ keychain.k.a | length }}}}",
     ),
+    "a long keychain": side_by_side(
+        *({"name": f"k{n}", "kind": "static", "map": {"a": f"{{{{ {SOME} }}}}"}} for n in range(3)),
+        result="{{ keychain.k2.a | length }}",
+    ),
+    "rules of many pipelines": definition(
+        {**step("a"), "next": {"spec": {"mode": "inclusive"}, "arcs": [
+            {"step": name} for name in MANY]}},
+        *({"step": name, "tool": [{"name": "t", "kind": "noop", "spec": RULES}]} for name in MANY),
+    ),
+    "items side by side": looped(ITEM, parallel=len(MANY)),
+    "shards side by side": looped(ITEM, shard_size=1, max_concurrent=len(MANY)),
+    "items of inline code": looped(
+        {"kind": "python", "args": {"n": SUM_OF_ITEM}, "code": "result = n", "spec": RULES},
+        shard_size=len(MANY),
+    ),
+    "keys of items": looped({"kind": "noop"}, shard_size=len(MANY), iter_key=SUM_OF_ITEM),
     "tasks of a pipeline": definition(
         {"step": "a", "tool": [
             {"name": f"t{n}", "kind": "noop", "result": [f"{{{{ {LONG} }}}}"] * 3} for n in range(3)
@@ -339,12 +377,16 @@ async def ticks_too_late(session: ClientSession, station: Station) -> float:
 def test_definitions_that_take_long_hold_nobody_up(station: Station) -> None:
     async def work() -> None:
         async with guest(station) as one, ClientSession() as session:
-            before = await ticks_too_late(session, station)
-            for text in LONG_DEFINITIONS.values():
+            await one.visit()  # the first compiles and imports
+            late = {}
+            for name, text in LONG_DEFINITIONS.items():
+                before = await ticks_too_late(session, station)
                 runs = [await one.start(text) for _ in range(2)]
                 for run_id in runs:
                     ended = await one.ask("GET", f"/runs/{run_id}/wait?seconds=60")
-                    assert ended["status"] == "completed", ended
-            assert await ticks_too_late(session, station) == before
+                    assert ended["status"] == "completed", (name, ended)
+                late[name] = await ticks_too_late(session, station) - before
+            # One may be late for another reason. Where nothing is shared, there are twenty.
+            assert sum(late.values()) <= 2, late
 
     run(work())

@@ -64,7 +64,7 @@ def test_the_event_loop_turns_while_a_guard_is_evaluated() -> None:
 
     async def work() -> None:
         alone, shared = await rounds(False), await rounds(True)
-        assert shared > alone + 20, "3 guards of 9 Mi units, and a look after each Mi"
+        assert shared > alone + 20, "3 guards of 9 Mi units, and a look after each half"
 
     run(work())
 

@@ -3,8 +3,8 @@
 Each evaluation has a budget of its own (`jinja/limits.py`, `cel/values.py`). A turn of a run may
 hold any number of them on one event loop: the guards of many arcs, what they hand on, what is
 written. So they also share one budget, which whoever takes a turn brings (`share_budget`). So do
-those between which a task of a pipeline, or an item of a loop, does not wait. An evaluation that
-meets its end fails as one that has used up its own. It counts work and asks no clock, so the same
+those of one visit to a task of a pipeline, or of one item of a loop. An evaluation that meets its
+end fails as one that has used up its own. It counts work and asks no clock, so the same
 turn ends at the same place on every machine, and after a crash.
 """
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 TURN_WORK_MAX: Final = 64 * 1024 * 1024
 #: After so much others get their turn, where what was begun can be left for a while: a few
 #: thousandths of a second, at most some hundredths.
-BREATHE_WORK: Final = 1024 * 1024
+BREATHE_WORK: Final = 512 * 1024
 HELD_WORK_MAX: Final = 4 * BREATHE_WORK  # what takes more is done beside the event loop
 RENEWED_MAX: Final = 16  # budgets that a turn of many others may have
 
@@ -59,11 +59,15 @@ class TurnBudget(msgspec.Struct, gc=False):
         self.look_after = min(self.used + BREATHE_WORK, self.limit)
         pause()
 
+    def begin_again(self) -> None:
+        """For what follows by itself."""
+        self.used = self.look_after = 0
+
     def renew(self) -> None:
         """For what is a turn by itself elsewhere: as much again, though not for ever."""
         if self.used_before + self.used <= RENEWED_MAX * self.limit:
             self.used_before += self.used
-            self.used = self.look_after = 0
+            self.begin_again()
 
     @property
     def is_spent(self) -> bool:
@@ -79,15 +83,20 @@ share_budget = _SHARED.set
 unshare_budget = _SHARED.reset
 
 
-def evaluate_within(budget: TurnBudget, evaluate: Callable[[], T]) -> T:
-    """What it comes to within this budget. Raises `TakesLong` where that is not enough."""
-    shared = share_budget(budget)
-    try:
-        return evaluate()
-    finally:
-        unshare_budget(shared)
-        if budget.is_spent:
-            raise TakesLong from None
+class within_one_budget:  # noqa: N801 - used like a function
+    """What is evaluated inside shares the caller's budget, or one of its own."""
+
+    __slots__ = ("_before", "_budget")
+
+    def __init__(self) -> None:
+        self._budget = shared_budget() or TurnBudget()
+
+    def __enter__(self) -> TurnBudget:
+        self._before = share_budget(self._budget)
+        return self._budget
+
+    def __exit__(self, *_exc: object) -> None:
+        unshare_budget(self._before)
 
 
 #: Called now and then in the midst of long work, where somebody else waits for it (see

@@ -10,7 +10,9 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
+from anabranch.operations.workers import claims
 from anabranch.runtime.live_run import history
+from anabranch.surfaces.http.resources import workers
 from surfaces.worker.support import LOOP, ONE, Server, playbook, run, serving, until
 
 RETRYING = playbook("""
@@ -227,6 +229,28 @@ def test_a_claim_that_is_asked_again_under_its_name_gets_the_same_jobs() -> None
             assert other["tasks"][0]["run"] != first["tasks"][0]["run"]
             await server.good(first["tasks"][0], "report", {"result": 1})
             assert (await server.claim(max=1, claim="c1"))["tasks"] == []
+
+    run(scenario())
+
+
+def test_an_answer_to_a_claim_ends_where_its_bytes_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs that have no room in it go to whoever asks next, as if they had not been out."""
+    monkeypatch.setattr(workers, "CLAIM_BYTES", 100_000)
+    monkeypatch.setattr(claims, "PACKED_AT_ONCE", 1)
+
+    async def scenario() -> None:
+        async with serving() as server:
+            names = [await server.start(ONE, given=str(n) * 40_000) for n in range(7)]
+            await until(lambda: server.parts.engine.pools.waiting("gpu") == 7)
+            given = [await server.claim(max=7, claim="c", worker=f"w{n}") for n in range(3)]
+            assert [len(one["tasks"]) for one in given] == [3, 3, 1]
+            assert await server.claim(max=7, claim="c", worker="w0") == given[0]
+            tasks = [task for one in given for task in one["tasks"]]
+            assert sorted(task["run"] for task in tasks) == sorted(names)
+            for task in tasks:
+                await server.good(task, "report", {"result": 1})
+            for name in names:
+                assert (await server.parts.verbs.wait(name)).status == "completed"
 
     run(scenario())
 

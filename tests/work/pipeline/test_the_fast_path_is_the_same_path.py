@@ -118,7 +118,7 @@ def test_both_ways_lead_to_the_same_answer(
     if kind is Immediate:
         way = short_way(program, short_means, task)
         assert way is not None
-        answer, shared = way.perform("k", dict(iteration))
+        answer, shared = run(way.perform("k", dict(iteration)))
     else:
         waits = short_wait(program, short_means, task)
         assert waits is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol
 
 import msgspec
@@ -26,6 +26,7 @@ from anabranch.runtime.admissions import FULL
 from anabranch.runtime.messages.codec import ELSEWHERE
 from anabranch.store.cluster_ports import PARTITION_LOST
 from anabranch.store.outages import UNSURE, passes
+from anabranch.work.evaluations import evaluate
 
 log = logging.getLogger("anabranch.schedules")
 
@@ -94,7 +95,7 @@ class EngineStarter:
         try:
             if isinstance(ready, AnabranchError):
                 raise ready
-            given, labels = _given(one)
+            given, labels = await evaluate(partial(_given, one))
             await self._verbs.start(ready, given, run=run, labels=labels)
         except AnabranchError as error:
             return _outcome(one, error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from anabranch.operations.schedules.schedule import Target
 from anabranch.operations.triggers.rendering import Rendered, rendered
 from anabranch.operations.triggers.trigger import LABEL, LABEL_RUN, Trigger
 from anabranch.store.ports import HeadFilter, Store
+from anabranch.work.evaluations import evaluate
 
 RUNS_MAX = 100  # that one firing signals
 UNFINISHED = ("queued", "running", "waiting", "paused")
@@ -53,7 +55,7 @@ class TriggerFirer:
         self, trigger: Trigger, names: Mapping[str, Any], cause: TriggerSource
     ) -> TriggerResult:
         """Returns once it is durable; what is refused has changed nothing."""
-        made = await asyncio.to_thread(rendered, trigger, names)
+        made = await evaluate(partial(rendered, trigger, names))
         if not made.fires:
             return TriggerResult(trigger=trigger.name, fired=False)
         if trigger.signal is not None:

@@ -8,7 +8,8 @@ has to be named by the definition or the input of the run, or lie in the folder 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +24,14 @@ from anabranch.operations.definitions.catalog import plain_path
 from anabranch.operations.workers.recorded_names import OnlyThere, recorded_names
 from anabranch.runtime.jobs.tasks import Fetch
 from anabranch.runtime.live_run import LiveRun
+from anabranch.work.evaluations import evaluate_with
 from anabranch.work.kinds.child import Child, child_tasks
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _UNKNOWN: Any = object()  # only the worker can say
 _RETURNS = ("result_step", "return_step")
+_TARGET = ("path", "version", "catalog_id")  # inputs that say which definition it is
+_REST = ("args", *AWAIT_CHILD)
 
 
 class ChildRequest(NamedTuple):
@@ -43,7 +47,7 @@ def has_children(net: Net, step: str) -> bool:
     return bool(list(_tasks(net, step)))
 
 
-def agreed(
+async def agreed(
     live: LiveRun, job: Job, asked: ChildRequest, fetch: Fetch, near: Callable[[str], bool]
 ) -> ChildRequest:
     """The child that is begun; raises `Refused` where no task of the step says so. `near` says
@@ -54,10 +58,11 @@ def agreed(
         known = {**names, "keychain": OnlyThere()}
         if not alone:
             known |= {"local": OnlyThere(), "ctx": OnlyThere()}
-        parts = _parts(inputs, known)
-        path = _target(parts)
-        if path == asked.path or (path is _UNKNOWN and _fits(parts, asked) and near(asked.path)):
-            candidates.append(_merged(parts, asked))
+        target = await evaluate_with(known, partial(_parts, inputs, _TARGET))
+        path = _target(target)
+        if path == asked.path or (path is _UNKNOWN and _fits(target, asked) and near(asked.path)):
+            rest = await evaluate_with(known, partial(_parts, inputs, _REST))
+            candidates.append(_merged({**target, **rest}, asked))
     if not candidates:
         raise Refused(
             f"no playbook task of step {job.step!r} starts the definition {asked.path[:200]!r}; a "
@@ -72,14 +77,19 @@ def _tasks(net: Net, step: str) -> Iterator[tuple[Expression | None, bool]]:
     return child_tasks(net.steps[step].work or DEFAULT_WORK)
 
 
-def _parts(inputs: Expression | None, names: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a task, each worked out by itself; of the args, each by itself."""
+def _parts(
+    inputs: Expression | None, wanted: Sequence[str], names: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Inputs of a task, each worked out by itself; of the args, each by itself."""
     structure = inputs.structure if isinstance(inputs, TemplateTree) else None
     if isinstance(inputs, Constant):
         structure = inputs.value
     if not isinstance(structure, Mapping):
-        return {"path": _UNKNOWN, "args": _value(inputs, names)}
-    parts = {name: _value(part, names) for name, part in structure.items()}
+        found = {"path": _UNKNOWN, "args": _UNKNOWN}
+        if "args" in wanted:
+            found["args"] = _value(inputs, names)
+        return {name: value for name, value in found.items() if name in wanted}
+    parts = {name: _value(structure[name], names) for name in wanted if name in structure}
     args = structure.get("args")
     if parts.get("args") is _UNKNOWN and isinstance(args, Mapping):
         parts["args"] = {name: _value(part, names) for name, part in args.items()}
@@ -87,7 +97,7 @@ def _parts(inputs: Expression | None, names: Mapping[str, Any]) -> dict[str, Any
 
 
 def _target(parts: Mapping[str, Any]) -> Any:
-    named = [parts.get(name) for name in ("path", "version", "catalog_id")]
+    named = [parts.get(name) for name in _TARGET]
     if parts.get("catalog_id") is None and parts.get("path", _UNKNOWN) is _UNKNOWN:
         return _UNKNOWN
     return _UNKNOWN if any(one is _UNKNOWN for one in named) else child_target(parts)

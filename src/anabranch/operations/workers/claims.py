@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -29,11 +30,20 @@ from anabranch.operations.workers.recorded_names import recorded_names
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.jobs.concurrency import ReadyJob
 from anabranch.runtime.jobs.pool_queues import KINDS_MAX, WorkerReport
-from anabranch.runtime.jobs.wire import ClaimedJob, Item, is_range, shared_names, to_wire, travels
+from anabranch.runtime.jobs.wire import (
+    ClaimedJob,
+    Evaluate,
+    Item,
+    is_range,
+    shared_names,
+    to_wire,
+    travels,
+)
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.messages.codec import RunElsewhere
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
+from anabranch.work.evaluations import share_of_loop
 from anabranch.work.faults import unexpected
 from anabranch.work.port import Task
 from anabranch.work.rate_limits import RateLimits
@@ -45,6 +55,7 @@ WAIT_SECONDS_MAX = 60.0
 LEASE_SECONDS = (1.0, 24 * 3600.0)
 NAME_MAX = 200
 CLAIMS_KEPT = 1000  # answers that can be asked for again
+PACKED_AT_ONCE = 50
 LOOKUPS_KEPT = 10_000  # jobs whose credentials are known from when they were handed out
 
 #: The items of a shard, read in the engine's own process.
@@ -52,6 +63,9 @@ ReadItems = Callable[[Any, Shard, Mapping[str, Any]], Awaitable[Sequence[Item]]]
 Keyring = Callable[[Net, Mapping[str, Any], str], Awaitable[Mapping[str, Any]]]
 Key = tuple[str, str, int]
 ItemsWanted = bool | Literal["lists"]
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,8 +140,10 @@ class Claims:
         by: LeaseHolder = NOBODY,
         queued: bool = False,
         about: WorkerReport | None = None,
+        bytes_max: int = 0,
     ) -> Claimed:
-        """Up to `most` jobs of the pool, each started under a lease; waits for the first one.
+        """Up to `most` jobs of the pool, each started under a lease; waits for the first one. With
+        `bytes_max` the answer ends with the job that is as large with all before it.
 
         `claim` names the question: the same worker with the same token that asks it again (the
         answer was lost on its way) gets the same jobs. With `items` the items of every shard
@@ -148,7 +164,7 @@ class Claims:
             keys = await self._once(name, begin).heard_by(gone)
         else:
             keys = await begin(gone)
-        claimed = await self._packed(keys, worker, items)
+        claimed = await self._packed(keys, worker, items, bytes_max)
         return claimed if claimed.tasks else msgspec.structs.replace(claimed, note=self._note(pool))
 
     def _note(self, pool: str) -> str:
@@ -194,20 +210,7 @@ class Claims:
             return 0
         if asked.came_to_nothing:
             return 0
-        given = [
-            (run, s.JobLose(name, attempt, "its claimer was gone", counted=False))
-            for run, name, attempt in asked.task.result()
-            if self._is_out(run, name, attempt, worker)
-        ]
-        await asyncio.gather(*(self._settle(run, lost) for run, lost in given))
-        return len(given)
-
-    def _is_out(self, run: str, name: str, attempt: int, worker: str) -> bool:
-        live = self._engine.live_run(run)
-        job = live.state.jobs.get(name) if live is not None else None
-        if job is None or (job.attempt, job.worker) != (attempt, worker):
-            return False
-        return job.phase == "running"
+        return await self._give_back(asked.task.result(), worker, "its claimer was gone")
 
     def _once(
         self,
@@ -317,31 +320,52 @@ class Claims:
 
     # -- packing -----------------------------------------------------------------------------
 
-    async def _packed(self, keys: Sequence[Key], worker: str, items: ItemsWanted) -> Claimed:
-        packed = await asyncio.gather(*(self._pack(key, worker, items) for key in keys))
-        tasks = [leased for leased in packed if leased is not None]
-        runs = {}
-        for leased in tasks:
-            live = self._engine.live_run(leased.run)
-            if live is not None and leased.run not in runs:
-                runs[leased.run] = shared_names(live)
-        return Claimed(tasks=[leased for leased in tasks if leased.run in runs], runs=runs)
+    async def _packed(
+        self, keys: Sequence[Key], worker: str, items: ItemsWanted, bytes_max: int
+    ) -> Claimed:
+        tasks: list[ClaimedJob] = []
+        runs: dict[str, dict[str, Any]] = {}
+        size = at = 0
+        while at < len(keys) and (size < bytes_max or not bytes_max):
+            some = keys[at : at + PACKED_AT_ONCE]
+            at += len(some)
+            packed = await asyncio.gather(*(self._pack(key, worker, items) for key in some))
+            for leased in packed:
+                live = self._engine.live_run(leased.run) if leased is not None else None
+                if leased is None or live is None:
+                    continue
+                if leased.run not in runs:
+                    runs[leased.run] = shared_names(live)
+                    size += _size_of(runs[leased.run]) if bytes_max else 0
+                tasks.append(leased)
+                size += _size_of(leased) if bytes_max else 0
+        await self._give_back(keys[at:], worker, "the answer to its claim was full")
+        return Claimed(tasks=tasks, runs=runs)
+
+    async def _give_back(self, keys: Iterable[Key], worker: str, why: str) -> int:
+        """Those of the jobs that are still out; that costs none of their attempts."""
+        given = [
+            (run, s.JobLose(name, attempt, why, counted=False))
+            for run, name, attempt in keys
+            if self._out((run, name, attempt), worker) is not None
+        ]
+        await asyncio.gather(*(self._settle(run, lost) for run, lost in given))
+        return len(given)
 
     async def _pack(self, key: Key, worker: str, items: ItemsWanted) -> ClaimedJob | None:
         """None where the job is not out any more, or cannot be handed out and has failed."""
         run, name, attempt = key
-        live = self._engine.live_run(run)
-        job = live.state.jobs.get(name) if live is not None else None
-        stale = job is None or job.attempt != attempt or job.worker != worker
-        if live is None or job is None or stale or job.phase != "running":
+        out = self._out(key, worker)
+        if out is None:
             return None
+        live, job = out
         if job.token not in live.state.tokens:  # its gather closed meanwhile
             await self._settle(run, s.JobLose(name, attempt, "nobody waits for it"))
             return None
         scope = Redactor.of_job()  # what is read for it may need secrets, and fail with them
         try:
             with giving(scope):
-                return await self._handed_out(live, job, items)
+                return await self._handed_out(live, job, worker, items)
         except AnabranchError as error:
             kind = "collection" if job.slot >= 0 and live.state.loops else "expression"
             retryable = bool(getattr(error, "retryable", False))
@@ -351,15 +375,37 @@ class Claims:
         await self._settle(run, s.JobReport(name, attempt, scope.answer(answer)))
         return None
 
-    async def _handed_out(self, live: LiveRun, job: Job, items: ItemsWanted) -> ClaimedJob:
-        fetch = self._engine.rights.fetch(live.state.run)
-        leased = to_wire(live, job.id, fetch, traces=self._engine.traces)
+    def _out(self, key: Key, worker: str) -> tuple[LiveRun, Job] | None:
+        """The job, where this worker still has it."""
+        run, name, attempt = key
+        live = self._engine.live_run(run)
+        job = live.state.jobs.get(name) if live is not None else None
+        if live is None or job is None or (job.attempt, job.worker) != (attempt, worker):
+            return None
+        return (live, job) if job.phase == "running" else None
+
+    async def _handed_out(
+        self, live: LiveRun, job: Job, worker: str, items: ItemsWanted
+    ) -> ClaimedJob | None:
+        share = share_of_loop()
+        key = (live.state.run, job.id, job.attempt)
+        leased = await share.do_in_turn(partial(self._to_wire, key, worker, share.evaluate))
+        if leased is None:
+            return None
         leased = await self._with_items(live, job, leased, items)
         if live.net.has_secrets:
             step = StepLookups(live.net, job.step)
             if step.computed:
                 self._remember(leased.id, await self._look(step, live, job, leased.items))
         return leased
+
+    def _to_wire(self, key: Key, worker: str, evaluate: Evaluate) -> ClaimedJob | None:
+        """None where the job went away while this waited."""
+        out = self._out(key, worker)
+        if out is None or out[1].token not in out[0].state.tokens:
+            return None
+        fetch = self._engine.rights.fetch(key[0])
+        return to_wire(out[0], key[1], fetch, traces=self._engine.traces, evaluate=evaluate)
 
     # -- credentials -------------------------------------------------------------------------
 
@@ -479,3 +525,8 @@ def check_lease(lease_seconds: float | None) -> None:
     least, most = LEASE_SECONDS
     if lease_seconds is not None and not least <= lease_seconds <= most:
         raise InputError(f"lease_seconds must be {least:g} to {most:g}, not {lease_seconds:g}")
+
+
+def _size_of(value: Any) -> int:
+    """In bytes, as it travels."""
+    return len(_encode(value))

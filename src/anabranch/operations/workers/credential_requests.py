@@ -13,9 +13,9 @@ to be a value in the definition or in the input as well.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,11 +30,10 @@ from anabranch.net.reads import KEYCHAIN, expressions_in, keychain_names, reads_
 from anabranch.operations.read.steps.starred import Starred
 from anabranch.operations.workers.recorded_names import OnlyThere
 from anabranch.runtime.jobs.wire import Item
+from anabranch.work.evaluations import evaluate_with
 from anabranch.work.loops.items import iter_names, shard_id
 from anabranch.work.port import Task
 from anabranch.work.secrets.credential_entries import MANAGED, credential_of
-
-ITEMS_AT_ONCE = 50  # are looked at before the event loop has its turn
 
 _NAME_FIELDS = ("name", "secret_name")  # of the kind `secrets`
 _UNKNOWN = object()  # only the worker can say
@@ -146,11 +145,12 @@ class StepLookups:
             of_item = listed and template.task == "item"
             from_items = self._item_roots(sure) if of_item else frozenset[str]()
             into = named if template.reads_only(sure | from_items) else made
-            for count, each in enumerate(seen, 1):
-                into |= self._asked(template, each)
-                if count % ITEMS_AT_ONCE == 0:
-                    await asyncio.sleep(0)
-        return Lookups(self._credentials(named, names), self._credentials(made, names))
+            for each in seen:
+                into |= await evaluate_with(each, partial(self._asked, template))
+        return Lookups(
+            await evaluate_with(names, partial(self._credentials, named)),
+            await evaluate_with(names, partial(self._credentials, made)),
+        )
 
     def _item_roots(self, sure: frozenset[str]) -> frozenset[str]:
         """The names under which templates see an item, where its collection is sure as well."""

@@ -159,7 +159,8 @@ class JobData:
             raise InputError(said, code="bad_run_id")
         fetch = self._engine.rights.fetch(out.run)
         asked = ChildRequest(path, given, waits, returns)
-        begun = agreed(live, job, asked, fetch, lambda path: self._near(live, path))
+        begun = await agreed(live, job, asked, fetch, lambda path: self._near(live, path))
+        require_lease_holder(self._engine, out, "running")  # to work that out took its time
         parent = f"{out.run}/{out.job}#{out.attempt}" if begun.waits else None
         place = ""
         if self._engine.traces:

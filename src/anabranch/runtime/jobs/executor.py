@@ -10,32 +10,25 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Set
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError
-from anabranch.expressions.budget import (
-    BREATHE_WORK,
-    HELD_WORK_MAX,
-    TakesLong,
-    TurnBudget,
-    share_budget,
-    unshare_budget,
-)
+from anabranch.expressions.budget import TakesLong, within_one_budget
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.values import INTERNAL, Answer, failed
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Execute, Stop
-from anabranch.runtime.jobs.tasks import prepare_task, task_of
+from anabranch.runtime.jobs.tasks import prepare_task
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.outage import AGAIN_SECONDS
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
 from anabranch.store.cluster_ports import Cluster
+from anabranch.work.evaluations import LoopShare, share_of_loop
 from anabranch.work.faults import not_prepared, unexpected
 from anabranch.work.logs.attempt_log import print_target
 from anabranch.work.logs.attempt_logs import AttemptLogs
@@ -47,7 +40,6 @@ from anabranch.work.tracing import working_in
 Offer = Callable[[str, s.Stimulus], None]
 Key = tuple[str, str, int]  # run, job, attempt
 Deed = Callable[[], Coroutine[Any, Any, Answer | Parked]]
-B = TypeVar("B")
 
 log = logging.getLogger("anabranch.engine")
 
@@ -96,9 +88,8 @@ class Executor:
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._told: dict[Key, Stop] = {}
         self._closing = False
-        #: What the inputs of jobs have taken since the event loop had its turn, and the jobs that
-        #: begin when it has had it again.
-        self._work = 0
+        self._share: LoopShare | None = None  # of the loop in which it works
+        #: Jobs that begin when that has something left for their inputs.
         self._deferred: deque[tuple[LiveRun | None, Execute]] = deque()
         #: On a store that several servers share.
         self.cluster: Cluster | None = None
@@ -118,11 +109,17 @@ class Executor:
 
     def execute(self, live: LiveRun | None, effect: Execute) -> None:
         """Begin the job, at once or soon: to work the inputs of many out may take long."""
-        if self._work > BREATHE_WORK:
-            if not self._deferred:
-                asyncio.get_running_loop().call_soon(self._execute_deferred)
-            self._deferred.append((live, effect))
+        share = self._share
+        if share is None:
+            share = self._share = share_of_loop()
+        if not share.is_used_up:
+            self._begin(share, live, effect)
             return
+        if not self._deferred:
+            share.call_in_turn(self._begin_deferred)
+        self._deferred.append((live, effect))
+
+    def _begin(self, share: LoopShare, live: LiveRun | None, effect: Execute) -> None:
         job = live.state.jobs.get(effect.job) if live is not None else None
         if job is None or job.phase != "running" or job.attempt != effect.attempt:
             return  # over before it began: a kill in the very next turn
@@ -143,9 +140,9 @@ class Executor:
         try:
             fetch = partial(self._content, effect.run)
             build = prepare_task(live, effect.job, traces=self.traces)
-            task = self._evaluate_briefly(partial(build, fetch))
+            task = share.evaluate(partial(build, fetch))
         except TakesLong:
-            self._send_out(effect, partial(self._done_when_built, live, effect, long=True))
+            self._send_out(effect, partial(self._done_when_built, live, effect))
             return
         except AnabranchError as error:
             if self.cluster is not None and self._failed_reads != missed:
@@ -171,25 +168,18 @@ class Executor:
         else:
             self._send_out(effect, partial(carry_out, performer, task, self.logs))
 
-    def _execute_deferred(self) -> None:
-        """As many of them as the event loop can be held for."""
-        waiting, self._deferred, self._work = self._deferred, deque(), 0
-        for live, effect in waiting:
+    def _begin_deferred(self) -> None:
+        """As many of them as this round of the event loop has room for."""
+        share = self._share
+        assert share is not None
+        while self._deferred and share.has_room:
+            live, effect = self._deferred.popleft()
             if self.may_act_for is not None and not self.may_act_for(effect.run):
                 self._hand_back(effect, LEASE_ENDED)
             else:
-                self.execute(live, effect)
-
-    def _evaluate_briefly(self, build: Callable[[], B]) -> B:
-        budget = TurnBudget(HELD_WORK_MAX)
-        shared = share_budget(budget)
-        try:
-            return build()
-        finally:
-            unshare_budget(shared)
-            self._work += budget.used
-            if budget.used > HELD_WORK_MAX:
-                raise TakesLong from None
+                self._begin(share, live, effect)
+        if self._deferred:
+            share.call_in_turn(self._begin_deferred)
 
     def _done_at_once(self, task: Task) -> Answer | Parked | None:
         perform = self._at_once[task.kind]
@@ -208,21 +198,19 @@ class Executor:
         except Exception as error:
             return _not_delivered(error)
 
-    async def _done_when_built(
-        self, live: LiveRun, effect: Execute, *, long: bool = False
-    ) -> Answer | Parked:
-        """Work whose task takes some time to build; `long` where that is known."""
+    async def _done_when_built(self, live: LiveRun, effect: Execute) -> Answer | Parked:
+        """Work whose task takes some time to build."""
         missed = self._failed_reads if self.cluster is not None else 0
         try:
-            keyring = await self._keyring(live)
-            task = await self._task(live, effect, keyring, long=long)
+            with within_one_budget():
+                task = await self._task(live, effect)
             if task is None:
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
         except AnabranchError as error:
             if self._failed_reads == missed:
                 return not_prepared(error)
             await asyncio.sleep(AGAIN_SECONDS)  # the store was away: it is prepared again
-            return await self._done_when_built(live, effect, long=long)
+            return await self._done_when_built(live, effect)
         except Exception as error:
             return unexpected(error, _NOT_PREPARED)
         performer = self._performers.get(task.kind)
@@ -230,24 +218,18 @@ class Executor:
             return failed("config", f"there is no work of kind {task.kind!r}", retryable=False)
         return await carry_out(performer, task, self.logs)
 
-    async def _task(
-        self, live: LiveRun, effect: Execute, keyring: Mapping[str, Any] | None, *, long: bool
-    ) -> Task | None:
+    async def _task(self, live: LiveRun, effect: Execute) -> Task | None:
         """None where the run went on without it meanwhile."""
+        keyring = await self._keyring(live)
         fetch = partial(self._content, effect.run)
 
-        def build() -> Task | None:
+        def build(*, apart: bool = False) -> Callable[[], Task | None]:
             if _goes_on_without(live.state, effect.job):
-                return None
-            return task_of(live, effect.job, fetch, keyring, traces=self.traces)
+                return _nothing
+            prepared = prepare_task(live, effect.job, traces=self.traces, apart=apart)
+            return partial(prepared, fetch, keyring)
 
-        if not long:
-            with suppress(TakesLong):
-                return await with_credentials(partial(self._evaluate_briefly, build))
-        if _goes_on_without(live.state, effect.job):
-            return None
-        prepared = prepare_task(live, effect.job, traces=self.traces, apart=True)
-        return await with_credentials(partial(prepared, fetch, keyring), in_thread=True)
+        return await with_credentials(lambda: build()(), partial(build, apart=True))
 
     async def _keyring(self, live: LiveRun) -> Mapping[str, Any] | None:
         if not live.net.has_secrets or self._safe is None:
@@ -433,6 +415,10 @@ def _heard(logs: AttemptLogs, perform_now: Callable[[Task], A], task: Task) -> A
     if printed.lock is not None or (isinstance(answer, Answer) and answer.fault is not None):
         printed.end(answer)
     return answer
+
+
+def _nothing() -> None:
+    return None
 
 
 def _goes_on_without(state: State, name: str) -> bool:

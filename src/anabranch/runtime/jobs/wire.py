@@ -13,14 +13,14 @@ and those that a parent put into the arguments of its child travel with the job 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.expressions.budget import HELD_WORK_MAX, TakesLong, TurnBudget, evaluate_within
+from anabranch.expressions.budget import TakesLong
 from anabranch.kernel.jobs import DEFAULT_WORK, pool_of_job
 from anabranch.kernel.routing import names_of_run
 from anabranch.kernel.state import State
@@ -51,6 +51,8 @@ _NO_KEYS: Mapping[str, Any] = {}
 _NO_VALUES = names_of_run(State())
 
 Item = tuple[int, str, Any]  # index, key, value
+#: Does it at once, or raises `TakesLong`.
+Evaluate = Callable[[Callable[[], Any]], Any]
 
 
 class ClaimedJob(JobDescription, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,8 +81,16 @@ def shared_names(live: LiveRun) -> dict[str, Any]:
     return names
 
 
-def to_wire(live: LiveRun, job_id: str, fetch: Fetch, *, traces: bool = False) -> ClaimedJob:
-    """The job for its worker; raises `ExpressionError` where its inputs cannot be rendered."""
+def to_wire(
+    live: LiveRun,
+    job_id: str,
+    fetch: Fetch,
+    *,
+    traces: bool = False,
+    evaluate: Evaluate = lambda work: work(),
+) -> ClaimedJob:
+    """The job for its worker; raises `ExpressionError` where its inputs cannot be rendered. Where
+    `evaluate` says that they take long, the worker renders them."""
     state = live.state
     job = state.jobs[job_id]
     step = live.net.steps[job.step]
@@ -88,7 +98,7 @@ def to_wire(live: LiveRun, job_id: str, fetch: Fetch, *, traces: bool = False) -
     described = describe_job(live, job, work, traces=traces)
     told = msgspec.structs.asdict(described)
     if described.inputs is None:
-        told["inputs"] = _rendered(live, described, work, fetch)
+        told["inputs"] = _rendered(live, described, work, fetch, evaluate)
     if not travels(described.source):
         told["source"] = None
     return ClaimedJob(
@@ -113,7 +123,7 @@ def is_range(source: Any) -> bool:
 
 
 def _rendered(
-    live: LiveRun, job: JobDescription, work: Work, fetch: Fetch
+    live: LiveRun, job: JobDescription, work: Work, fetch: Fetch, evaluate: Evaluate
 ) -> dict[str, Any] | None:
     """The inputs as JSON, for workers that do not compile definitions; secrets are not here."""
     if live.net.keychain or job.sealed_keys:
@@ -124,7 +134,7 @@ def _rendered(
     if live.holds_refs:
         names = whole_names(names, fetch)
     try:
-        inputs = evaluate_within(TurnBudget(HELD_WORK_MAX), partial(rendered_inputs, work, names))
+        inputs = evaluate(partial(rendered_inputs, work, names))
     except TakesLong:  # the worker has the time
         return None
     try:

@@ -7,27 +7,28 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.net.program import Iteration
+from anabranch.work.evaluations import evaluate_with
 from anabranch.work.loops.collections.port import NumberedItems
 from anabranch.work.port import Task
 
 Item = tuple[int, str, Any]  # index, key, value
 
 
-def keyed(items: Sequence[Item], iteration: Iteration, task: Task) -> Sequence[Item]:
+async def keyed(items: Sequence[Item], iteration: Iteration, task: Task) -> Sequence[Item]:
     """Items with the keys the definition gives them; two of one key are refused."""
-    if iteration.key is None:
+    key = iteration.key
+    if key is None:
         return items
     found: list[Item] = []
     seen: dict[str, int] = {}
     shard = shard_id(task)
     for index, _, value in items:
         given = iter_names(iteration, task, shard, index, "", value)
-        names = {**task.names, "local": {"iter": given}}
-        key = str(iteration.key.evaluate(names))
-        if key in seen:
-            raise InputError(f"items {seen[key]} and {index} have the same iter_key {key!r}")
-        seen[key] = index
-        found.append((index, key, value))
+        text = str(await evaluate_with({**task.names, "local": {"iter": given}}, key.evaluate))
+        if text in seen:
+            raise InputError(f"items {seen[text]} and {index} have the same iter_key {text!r}")
+        seen[text] = index
+        found.append((index, text, value))
     return found
 
 

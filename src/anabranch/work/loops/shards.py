@@ -13,16 +13,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
 
 from anabranch.errors import AnabranchError, InputError
+from anabranch.expressions.budget import TakesLong
 from anabranch.kernel.reducers import check_patch, reduce_into
 from anabranch.kernel.tracker import SHARD_MAX, ItemFailure, Shard, ShardReport, TaskRun
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import Iteration
+from anabranch.work.evaluations import evaluate, share_of_loop
 from anabranch.work.faults import unexpected
 from anabranch.work.logs.attempt_log import PrintTarget, print_target
 from anabranch.work.loops import checkpoints
@@ -39,7 +42,7 @@ from anabranch.work.loops.items import (
     values_of,
 )
 from anabranch.work.loops.permits import LoopPermits, Permits
-from anabranch.work.pipeline.fast_path import FastPath, short_wait, short_way
+from anabranch.work.pipeline.fast_path import Done, FastPath, short_wait, short_way
 from anabranch.work.pipeline.item_batches import ItemBatches, ItemRequest, item_batches
 from anabranch.work.pipeline.item_calls import CallPlan, ItemCalls, call_plan
 from anabranch.work.pipeline.pipeline import PipelineRun, Services
@@ -176,7 +179,7 @@ class Shards:
             crossing = Crossing(task, iteration, self._services, watch, self._plan(iteration))
             if self._heed is not None:
                 self._heed(task, crossing)
-            await self._cross(crossing, keyed(items, iteration, task), task)
+            await self._cross(crossing, await keyed(items, iteration, task), task)
         except AnabranchError as error:
             retryable = bool(getattr(error, "retryable", False))
             return failed("collection", str(error), retryable=retryable)
@@ -343,37 +346,44 @@ class Crossing:
     async def _run_batches(self, items: Sequence[Item], batches: ItemBatches) -> None:
         """The same for items that a process does many of; an odd one is done by itself."""
         items, at, begin = list(items), 0, time.monotonic()
+        later: list[tuple[Item, Answer, float]] = []  # to look at these takes a while
 
         def take(answers: Sequence[Answer]) -> None:
             nonlocal at, begin
-            results = self._plain_results(answers) if batches.simple else None
+            results = self._plain_results(answers) if batches.simple and not later else None
             if results is not None:
                 self._take_results([item[0] for item in items[at : at + len(results)]], results)
                 at += len(results)
                 return
             for answer in answers:
-                self._take_answer(items[at], answer, batches, begin)
+                if later or not self._take_briefly(items[at], answer, batches, begin):
+                    later.append((items[at], answer, begin))
                 begin = time.monotonic()
                 at += 1
 
         while at < len(items) and not self._stopped:
             for item in islice(items, at + batches.ready, None):
-                if batches.full or not batches.add(self._request(item, batches)):
+                if batches.full or not batches.add(await self._request(item, batches)):
                     break
             numbers = [item[0] for item in items[at : at + batches.ready]]
             begin = time.monotonic()
-            if batches.ready > 1 and await batches.perform(numbers, take):
+            begun = batches.ready > 1 and await batches.perform(numbers, take)
+            for item, answer, since in later:
+                self._take_done(item, await evaluate(self._judge(item, answer, batches, since)))
+            later.clear()
+            if begun:
                 continue
             batches.forget()
             await self._one(items[at])
             at += 1
         self._unbegun.extend([index for index, _, _ in items[at:]])
 
-    def _request(self, item: Item, batches: ItemBatches) -> ItemRequest | None:
+    async def _request(self, item: Item, batches: ItemBatches) -> ItemRequest | None:
         index, key, value = item
         if batches.of_item is not None:
             return batches.of_item(value)
-        return batches.request(self._key(index, key), self._iter(index, key, value))
+        given = self._iter(index, key, value)
+        return await evaluate(partial(batches.request, self._key(index, key), given))
 
     @staticmethod
     def _plain_results(answers: Sequence[Answer]) -> list[Any] | None:
@@ -381,12 +391,29 @@ class Crossing:
         results = [one.result for one in answers if one.status == "ok" and not one.patches]
         return results if len(results) == len(answers) else None
 
-    def _take_answer(self, item: Item, answer: Answer, batches: ItemBatches, begin: float) -> None:
-        index, key, value = item
-        found, shared = batches.path.done(self._iter(index, key, value), answer, begin)
+    def _judge(
+        self, item: Item, answer: Answer, batches: ItemBatches, begin: float
+    ) -> Callable[[], Done]:
+        """What finds out what the item comes to."""
+        return partial(batches.path.done, self._iter(*item), answer, begin)
+
+    def _take_briefly(self, item: Item, answer: Answer, batches: ItemBatches, begin: float) -> bool:
+        """False where that would hold the event loop."""
+        share = share_of_loop()
+        if share.is_used_up:
+            return False
+        try:
+            done = share.evaluate(self._judge(item, answer, batches, begin))
+        except TakesLong:
+            return False
+        self._take_done(item, done)
+        return True
+
+    def _take_done(self, item: Item, done: Done) -> None:
+        found, shared = done
         if not found.tasks:
             found = msgspec.structs.replace(found, tasks=self._usual)
-        self._take(index, key, found, shared)
+        self._take(item[0], item[1], found, shared)
 
     def _take_results(self, indexes: Sequence[int], results: list[Any]) -> None:
         """Of items that ended well."""
@@ -411,7 +438,7 @@ class Crossing:
             given = self._iter(index, key, value)
             if target is not None:
                 target.item = index
-            self._take(index, key, *way.perform(self._key(index, key), given))
+            self._take(index, key, *await way.perform(self._key(index, key), given))
             if clock() > breath:
                 await asyncio.sleep(0)
                 breath = clock() + BREATHE_SECONDS

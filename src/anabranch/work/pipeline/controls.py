@@ -37,6 +37,14 @@ def rule_for(spec: TaskSpec, names: Mapping[str, Any], fine: bool) -> Rule:
     return _CONTINUE if fine or spec.on_unmatched_error == "continue" else _FAIL
 
 
+def rule_after(
+    spec: TaskSpec, names: Mapping[str, Any], attempt: int, *, fine: bool
+) -> tuple[Rule, bool]:
+    """The rule that decides after this attempt, and whether there is another one."""
+    rule = rule_for(spec, names, fine)
+    return rule, rule.do == "retry" and attempt < attempts_of(rule, names)
+
+
 def _matches(rule: Rule, names: Mapping[str, Any]) -> bool:
     try:
         return rule.when is None or bool(rule.when.evaluate(names))

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError, StoreError
-from anabranch.expressions.budget import TurnBudget, share_budget, unshare_budget
 from anabranch.kernel.tracker import TaskRun
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import Program, Rule, TaskSpec
 from anabranch.net.reads import KEYCHAIN, reads_keychain
+from anabranch.work.evaluations import evaluate
 from anabranch.work.faults import unexpected
 from anabranch.work.kinds.lazy import LazyPerformer
 from anabranch.work.pipeline.controls import carried_out, rule_for, told_to_fail
@@ -83,12 +84,15 @@ class FastPath:
         """What the items to come see as the context of the run."""
         self._names = {**self._names, "ctx": context}
 
-    def perform(self, key: str, given: dict[str, Any]) -> Done:
+    async def perform(self, key: str, given: dict[str, Any]) -> Done:
         """Carry out the task for one item; `given` is what its templates see as `iter`. The answer
         says which task was executed where that went wrong."""
         begin = time.monotonic()
-        answer = self._answer(key, self._seen(given, None, {}, None))
-        return self.done(given, answer, begin)
+        task = await evaluate(partial(self.task, key, given))
+        answer = task if isinstance(task, Answer) else self._answer(task)
+        if answer.status == "ok" and self._spec.simple:
+            return answer, ()
+        return await evaluate(partial(self.done, given, answer, begin))
 
     def done(self, given: dict[str, Any], answer: Answer, begin: float) -> Done:
         """What the item comes to that was begun then, with this answer of its task."""
@@ -107,7 +111,6 @@ class FastPath:
         if answer.status in ("aborted", "cancel_run"):
             return answer, ()
         milliseconds = int((time.monotonic() - begin) * 1000)
-        shared = share_budget(TurnBudget())
         try:
             return self._followed(given, answer, milliseconds)
         except AnabranchError as error:  # a write that does not work out
@@ -115,8 +118,6 @@ class FastPath:
             return Answer(status="error", outcome="error", fault=fault), ()
         except Exception as error:
             return unexpected(error, f"what follows task {spec.label} went wrong"), ()
-        finally:
-            unshare_budget(shared)
 
     def _seen(
         self, given: dict[str, Any], prev: Any, results: Mapping[str, Any], outcome: Any
@@ -135,10 +136,7 @@ class FastPath:
 
     def task(self, key: str, given: dict[str, Any]) -> Task | Answer:
         """The task for one item, or why there is none."""
-        return self._prepared(key, self._seen(given, None, {}, None))
-
-    def _prepared(self, key: str, names: dict[str, Any]) -> Task | Answer:
-        spec = self._spec
+        spec, names = self._spec, self._seen(given, None, {}, None)
         try:
             found = spec.inputs.evaluate(names) if spec.inputs is not None else {}
         except ExpressionError as error:
@@ -150,11 +148,8 @@ class FastPath:
             self._base, inputs=inputs, names=names, key=f"{key}/{spec.label}"
         )
 
-    def _answer(self, key: str, names: dict[str, Any]) -> Answer:
+    def _answer(self, task: Task) -> Answer:
         spec = self._spec
-        task = self._prepared(key, names)
-        if isinstance(task, Answer):
-            return task
         try:
             answer: object = self._perform_now(task)
         except TimeoutError as error:
@@ -204,10 +199,10 @@ class WaitingPath(FastPath):
     async def perform_waiting(self, key: str, given: dict[str, Any]) -> Done:
         """Carry out the task for one item, as `perform` does."""
         begin = time.monotonic()
-        task = self.task(key, given)
+        task = await evaluate(partial(self.task, key, given))
         answer = task if isinstance(task, Answer) else await carried_out(self._performer, task)
         assert isinstance(answer, Answer), "its kind never parks"
-        return self.done(given, answer, begin)
+        return await evaluate(partial(self.done, given, answer, begin))
 
 
 def _never(task: Task) -> Answer:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,8 +21,9 @@ from anabranch.errors import AnabranchError, ExpressionError, InputError
 from anabranch.kernel.loops import window_of
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import InnerLoop
+from anabranch.work.evaluations import evaluate_with
 from anabranch.work.faults import unexpected
-from anabranch.work.secrets.redaction import head_of, with_credentials
+from anabranch.work.secrets.redaction import head_of, render_with
 
 ITEMS_MAX = 100_000
 MESSAGE_MAX = 500
@@ -50,9 +52,8 @@ class InnerCrossing:
 
     async def run(self, one: OneItem) -> Done:
         try:
-            found = await with_credentials(lambda: self._loop.over.evaluate(self._names))
-            items = items_of(found)
-            window = window_of(self._loop, self._names)
+            items = items_of(await render_with(self._names, self._loop.over.evaluate))
+            window = await evaluate_with(self._names, partial(window_of, self._loop))
         except ExpressionError as error:
             return Done(failed("transform", str(error), retryable=False))
         except AnabranchError as error:

@@ -21,20 +21,12 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError, InputError, StoreError
-from anabranch.expressions.budget import (
-    BREATHE_WORK,
-    HELD_WORK_MAX,
-    TakesLong,
-    TurnBudget,
-    evaluate_within,
-    share_budget,
-    unshare_budget,
-)
+from anabranch.expressions.budget import TurnBudget, share_budget, unshare_budget
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed
 from anabranch.net.program import InnerLoop, Program, Rule, TaskHooks, TaskSpec
+from anabranch.work.evaluations import evaluate_with
 from anabranch.work.faults import unexpected
 from anabranch.work.pipeline.controls import (
-    attempts_of,
     cannot_wait,
     carried_out,
     delay_seconds,
@@ -42,7 +34,7 @@ from anabranch.work.pipeline.controls import (
     endless,
     limit_seconds,
     not_enough,
-    rule_for,
+    rule_after,
     told_to_fail,
 )
 from anabranch.work.pipeline.inner_loops import Done, InnerCrossing
@@ -53,7 +45,7 @@ from anabranch.work.pipeline.services import Services
 from anabranch.work.pipeline.state import PipelineContext, PipelineState
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.secrets.keychain import KeychainError
-from anabranch.work.secrets.redaction import cleaned_for_store, with_credentials
+from anabranch.work.secrets.redaction import cleaned_for_store, render_with
 from anabranch.work.time_limit import time_limit
 
 _NO_HOOKS = TaskHooks()
@@ -95,13 +87,13 @@ class PipelineRun:
 
     async def _run(self) -> Answer | Parked:
         try:
-            heard = await with_credentials(self._begin)
+            heard = await self._begin()
         except AnabranchError as error:
             return self._failed(Fault(error.code, str(error), "", False))
         except Exception as error:
             return unexpected(error, "the pipeline cannot start")
         while self._progress.at < len(self._program.tasks):
-            await self._breathe()
+            self._work.begin_again()
             spec = self._program.tasks[self._progress.at]
             begin = time.monotonic()
             answer: Answer | Parked
@@ -112,7 +104,6 @@ class PipelineRun:
             if isinstance(answer, Parked):
                 return self._parked(spec, answer)
             self._progress.note(spec.label, answer)
-            await self._breathe()
             if answer.status in ("aborted", "cancel_run"):
                 return msgspec.structs.replace(answer, tasks=tuple(self._progress.executed))
             if answer.status == "ok" and spec.simple and spec.output is None:
@@ -125,19 +116,14 @@ class PipelineRun:
                 return ended
         return self._finished()
 
-    async def _breathe(self) -> None:
-        """Tasks that never wait hold the event loop: what they evaluate until they let it have its
-        turn is bounded."""
-        if self._work.used > BREATHE_WORK:
-            self._work.used = 0
-            await asyncio.sleep(0)
-
-    def _begin(self) -> Answer | None:
+    async def _begin(self) -> Answer | None:
         """From the start, or from where it was parked: then with what it waited for."""
         if self._task.memory is not None and self._around is None:
             self._state.restore(self._task.memory)
             return self._task.heard
-        self._state.begin(self._program)
+        variables = self._program.variables
+        if variables is not None:
+            self._state.begin(await render_with(self._state.names("", 0), variables.evaluate))
         return None
 
     # -- one task ----------------------------------------------------------------------------
@@ -200,17 +186,7 @@ class PipelineRun:
         return refused
 
     async def _prepared(self, spec: TaskSpec, attempt: int, names: Mapping[str, Any]) -> Task:
-        """In place, or in a thread where that takes long."""
-        budget = TurnBudget(HELD_WORK_MAX)
-        try:
-            make = partial(self._make, spec, attempt, names)
-            return await with_credentials(partial(evaluate_within, budget, make))
-        except TakesLong:  # from copies of what others write to meanwhile
-            apart = {name: dict(of) if type(of) is dict else of for name, of in names.items()}
-            make = partial(self._make, spec, attempt, apart)
-            return await with_credentials(make, in_thread=True)
-        finally:
-            self._work.used += budget.used
+        return await render_with(names, partial(self._make, spec, attempt))
 
     def _make(self, spec: TaskSpec, attempt: int, names: Mapping[str, Any]) -> Task:
         given = spec.inputs.evaluate(names) if spec.inputs is not None else {}
@@ -326,12 +302,12 @@ class PipelineRun:
         inside = answer.patches if spec.loop is not None and not fine else ()
         self.scope.take(inside)  # what rules of its items wrote when they said fail
         names = self._state.names(spec.label, attempt, outcome) if spec.rules else {}
-        rule = rule_for(spec, names, fine)
-        repeats = rule.do == "retry" and attempt < attempts_of(rule, names)
+        decide = partial(rule_after, spec, attempt=attempt, fine=fine)
+        rule, repeats = await evaluate_with(names, decide)
         if not (fine or repeats or inside):  # of an attempt that is repeated nothing is kept
             inside = answer.patches
             self.scope.take(inside)
-        self._said = (*inside, *self._state.write(spec, rule, outcome, fine))
+        self._said = (*inside, *await self._state.write(spec, rule, outcome, fine))
         if rule.do == "retry":
             if not repeats:
                 ended = answer.fault or not_enough(spec, attempt)
@@ -339,8 +315,9 @@ class PipelineRun:
             self._progress.attempts[spec.label] = attempt
             self._progress.prev = before.prev  # it sees what it saw
             self._progress.gathered[spec.label] = before.gathered
-            self._state.set_prev(rule, spec, outcome)
-            await self._services.sleep(delay_seconds(rule, names, attempt, answer.fault))
+            await self._state.set_prev(rule, spec, outcome)
+            find_delay = partial(delay_seconds, rule, retry=attempt, fault=answer.fault)
+            await self._services.sleep(await evaluate_with(names, find_delay))
             return True, None
         return False, await self._leave(spec, rule, answer, outcome, before)
 
@@ -351,8 +328,8 @@ class PipelineRun:
         if rule.do == "skip":
             self._progress.forget(before)
         if fine:
-            self._state.set_prev(spec, spec, outcome)
-        self._state.set_prev(rule, spec, outcome)
+            await self._state.set_prev(spec, spec, outcome)
+        await self._state.set_prev(rule, spec, outcome)
         match rule.do:
             case "jump":
                 return await self._jump(rule)

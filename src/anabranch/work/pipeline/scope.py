@@ -16,6 +16,7 @@ import msgspec
 from anabranch.kernel.reducers import check_patch, reduce_into
 from anabranch.kernel.values import ContextPatch
 from anabranch.net.program import Write
+from anabranch.work.evaluations import evaluate_with
 
 #: What templates see at this moment; made anew for every write, because one may read another.
 NamesNow = Callable[[], Mapping[str, Any]]
@@ -48,7 +49,7 @@ class PipelineScope:
             self.patch(patch)
         self.shared.extend(shared)
 
-    def write(
+    async def write(
         self,
         names: NamesNow,
         ctx: tuple[Write, ...] = (),
@@ -56,13 +57,13 @@ class PipelineScope:
         shared: tuple[Write, ...] = (),
     ) -> None:
         for write in ctx:
-            self.patch(_patch(write, names))
+            self.patch(await _patch(write, names))
         for write in iteration:
-            patch = _patch(write, names)
+            patch = await _patch(write, names)
             check_patch(self.iter, patch)
             reduce_into(self.iter, patch)
         for write in shared:
-            self.shared.append(_patch(write, names))
+            self.shared.append(await _patch(write, names))
 
     # -- remembering -------------------------------------------------------------------------
 
@@ -82,5 +83,6 @@ class PipelineScope:
         )
 
 
-def _patch(write: Write, names: NamesNow) -> ContextPatch:
-    return ContextPatch(write.key, write.value.evaluate(names()), write.reducer)
+async def _patch(write: Write, names: NamesNow) -> ContextPatch:
+    value = await evaluate_with(names(), write.value.evaluate)
+    return ContextPatch(write.key, value, write.reducer)

@@ -11,7 +11,8 @@ import msgspec
 from anabranch.dialects.noetl.names import identity_of
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, ContextPatch
-from anabranch.net.program import Program, Rule, TaskSpec
+from anabranch.net.program import Rule, TaskSpec
+from anabranch.work.evaluations import evaluate_with
 from anabranch.work.pipeline.progress import PipelineProgress
 from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.pipeline.services import Services
@@ -38,13 +39,11 @@ class PipelineState:
         self._services = services
         self._around = around
 
-    def begin(self, program: Program) -> None:
-        """Set the variables of the program."""
-        if program.variables is not None:
-            given = program.variables.evaluate(self.names("", 0))
-            if not isinstance(given, Mapping):
-                raise InputError(f"vars must come to a mapping, not {type(given).__name__}")
-            self.scope.iter.update(given)
+    def begin(self, variables: Any) -> None:
+        """With what the variables of the program came to."""
+        if not isinstance(variables, Mapping):
+            raise InputError(f"vars must come to a mapping, not {type(variables).__name__}")
+        self.scope.iter.update(variables)
 
     def names(self, label: str, attempt: int, outcome: Any = None) -> dict[str, Any]:
         """What the templates of a task and the rules after it can see."""
@@ -101,7 +100,7 @@ class PipelineState:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def write(
+    async def write(
         self, spec: TaskSpec, rule: Rule, outcome: Mapping[str, Any], fine: bool
     ) -> list[ContextPatch]:
         """What is written now; gives the rule's own share of it."""
@@ -111,15 +110,17 @@ class PipelineState:
             return self.names(spec.label, attempt, outcome)
 
         if fine:
-            self.scope.write(names, spec.set_ctx, spec.set_iter, spec.set_shared)
+            await self.scope.write(names, spec.set_ctx, spec.set_iter, spec.set_shared)
         before = len(self.scope.patches)
-        self.scope.write(names, rule.set_ctx, rule.set_iter, rule.set_shared)
+        await self.scope.write(names, rule.set_ctx, rule.set_iter, rule.set_shared)
         return self.scope.patches[before:]
 
-    def set_prev(self, holder: TaskSpec | Rule, spec: TaskSpec, outcome: Mapping[str, Any]) -> None:
+    async def set_prev(
+        self, holder: TaskSpec | Rule, spec: TaskSpec, outcome: Mapping[str, Any]
+    ) -> None:
         if holder.set_prev is not None:
             names = self.names(spec.label, outcome["meta"]["attempt"], outcome)
-            self.progress.prev = holder.set_prev.evaluate(names)
+            self.progress.prev = await evaluate_with(names, holder.set_prev.evaluate)
 
     # -- remembering -------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ What follows the choice of the branch is in `branch.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,6 +36,7 @@ from anabranch.expressions.cel.values import (
     check_lists,
     plain_of,
 )
+from anabranch.work.evaluations import evaluate
 from anabranch.work.rule.api import ApiCaller, CallFailed, request_for
 from anabranch.work.rule.branch import BranchWork, computed, typed
 from anabranch.work.rule.chain_use import ChainUse
@@ -94,7 +96,7 @@ class Evaluation:
             await self._read(read, f"contractReads[{number}]")
         for call in self._document.calls:
             await self._call(call)
-        valid = not self.findings.inputs_missing and self._rules_hold()
+        valid = not self.findings.inputs_missing and await evaluate(self._rules_hold)
         return await self._finish(valid and not self.findings.softly)
 
     # -- inputs ------------------------------------------------------------------------------
@@ -135,10 +137,7 @@ class Evaluation:
             self._save_slot(slot, values, what)
 
     async def _values_of(self, read: ContractRead, what: str) -> Sequence[Any]:
-        to = computed(lambda: read.to.evaluate(self._names), f"`to` of {what}")
-        if not is_address(to):
-            raise HardError(f"`to` of {what} is no address", code="bad_to")
-        args = [typed(arg, self._names, f"args[{n}] of {what}") for n, arg in enumerate(read.args)]
+        to, args = await evaluate(partial(self._target_of, read, what))
         if not read.rpc:
             await self._require_chain()
         try:
@@ -151,6 +150,13 @@ class Evaluation:
             )
         except BadAbi as error:
             raise HardError(f"{what}: {error.message}", code="abi") from None
+
+    def _target_of(self, read: ContractRead, what: str) -> tuple[str, list[Any]]:
+        to = computed(lambda: read.to.evaluate(self._names), f"`to` of {what}")
+        if not is_address(to):
+            raise HardError(f"`to` of {what} is no address", code="bad_to")
+        args = [typed(arg, self._names, f"args[{n}] of {what}") for n, arg in enumerate(read.args)]
+        return to, args
 
     async def _require_chain(self) -> None:
         """A node that is away is a failed read, as anywhere; one of another chain is an error."""
@@ -194,7 +200,8 @@ class Evaluation:
     async def _call(self, call: ApiCall) -> None:
         answer: Any = _MISSING
         try:
-            request = request_for(call, self._names, self._key_for(call))
+            key = self._key_for(call)
+            request = await evaluate(partial(request_for, call, self._names, key))
             answer = await self._services.calls.call(request)
         except (CallFailed, CelMissingName) as error:
             self.findings.failures.append(f"call {call.name}: {error.message}")
@@ -204,7 +211,7 @@ class Evaluation:
             except CelLimitError as error:
                 raise HardError(f"call {call.name}: {error.message}", code="limit") from None
         for extract in call.extracts:
-            value = self._extracted(extract, answer, call.name)
+            value = await evaluate(partial(self._extracted, extract, answer, call.name))
             if value is _MISSING and extract.default is not None:
                 value = extract.default.value
             saves = self.findings.api_saves if extract.save else None
@@ -269,17 +276,18 @@ class Evaluation:
 
     async def _finish(self, valid: bool) -> Evaluated:
         work = BranchWork(self._process, self._names, self._services.clock.now())
+        otherwise = work.prepared_as_far_as_possible
         if valid:
             try:
-                prepared = work.prepared(self._document.on_valid)
+                prepared = await evaluate(partial(work.prepared, self._document.on_valid))
             except CelMissingName as error:
                 self.findings.softly.append(f"onValid: {error.message}")
                 valid = False
         if not valid:
-            prepared = work.prepared_as_far_as_possible(self._document.on_invalid)
+            prepared = await evaluate(partial(otherwise, self._document.on_invalid))
         if prepared.call is not None and not await self._carried_out(prepared) and valid:
             valid = False  # what was done is undone by the chain; the other branch speaks
-            prepared = work.prepared_as_far_as_possible(self._document.on_invalid, call=False)
+            prepared = await evaluate(partial(otherwise, self._document.on_invalid, call=False))
         return Evaluated("valid" if valid else "invalid", prepared, self.findings)
 
     async def _carried_out(self, prepared: PreparedBranch) -> bool:

@@ -31,6 +31,7 @@ from anabranch.work.secrets.values import (
     Secret,
     given_to_work,
     giving,
+    render_with,
     revealed,
     with_credentials,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "giving",
     "guard_logs",
     "head_of",
+    "render_with",
     "revealed",
     "tail_of",
     "with_credentials",

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
 from anabranch.errors import ExpressionError
+from anabranch.expressions.budget import within_one_budget
+from anabranch.work.evaluations import copied_names, evaluate, evaluate_with
 from anabranch.work.scoped import scoped
 
 STARS = "***"
@@ -96,27 +99,43 @@ class Unresolved(ExpressionError):
         await self._ring.fetch(self.name)
 
 
-async def with_credentials(render: Callable[[], T], *, in_thread: bool = False) -> T:
-    """What `render` comes to. Templates cannot wait: where one asks for a credential by its name,
-    that is fetched, and everything rendered again."""
-    for _ in range(LOOKUPS_MAX):
-        try:
-            return await _render_in_thread(render) if in_thread else render()
-        except Unresolved as asked:
-            await asked.fetch()
+async def with_credentials(
+    render: Callable[[], T], apart: Callable[[], Callable[[], T]] | None = None
+) -> T:
+    """What `render` comes to, as `evaluate` does it. Templates cannot wait: where one asks for a
+    credential by its name, that is fetched, and everything rendered again."""
     try:
-        return await _render_in_thread(render) if in_thread else render()
+        return await evaluate(render, apart)
     except Unresolved as asked:
-        raise ExpressionError(
-            f"this asks for more than {LOOKUPS_MAX} credentials ({asked.name!r:.60} is one too "
-            "many): share them out among several tasks"
-        ) from None
+        await asked.fetch()
+    return await _render_again(render, apart)
 
 
-async def _render_in_thread(render: Callable[[], T]) -> T:
-    from anabranch.work.evaluation_thread import evaluate_in_thread
+async def render_with(names: Mapping[str, Any], work: Callable[[Mapping[str, Any]], T]) -> T:
+    """The same for what is evaluated with these names."""
+    try:
+        return await evaluate_with(names, work)
+    except Unresolved as asked:
+        await asked.fetch()
+    return await _render_again(partial(work, names), lambda: partial(work, copied_names(names)))
 
-    return await evaluate_in_thread(render)
+
+async def _render_again(render: Callable[[], T], apart: Callable[[], Callable[[], T]] | None) -> T:
+    """Now that one credential is known. All the renderings share a budget."""
+    with within_one_budget() as budget:
+        for _ in range(LOOKUPS_MAX - 1):
+            try:
+                return await evaluate(render, apart)
+            except Unresolved as asked:
+                await asked.fetch()
+                budget.renew()
+        try:
+            return await evaluate(render, apart)
+        except Unresolved as asked:
+            raise ExpressionError(
+                f"this asks for more than {LOOKUPS_MAX} credentials ({asked.name!r:.60} is one too "
+                "many): share them out among several tasks"
+            ) from None
 
 
 #: Finds a credential by its name: its fields with secrets among them, or an `Absent`.

@@ -64,6 +64,7 @@ from anabranch.work.secrets.oauth2 import KeychainError
 
 JOB = API + "/jobs/{run}/{job}/{attempt}"
 WORKER = Query("worker", "as whom the job was claimed", example="gpu-1")
+CLAIM_BYTES = 8 * 1024 * 1024  # of the answer to a claim, and of the job that ends it
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 #: What a worker does about a refusal.
@@ -181,6 +182,7 @@ async def claim(request: web.Request) -> web.Response:
             gone=_hung_up(request),
             by=_holder(request),
             about=body.about,
+            bytes_max=CLAIM_BYTES,
         )
     return answer(claimed)
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 EXAMPLE = Path(__file__).parents[2] / "demo" / "scenes" / "harbour.yaml"
 EXAMPLE_NAME = "harbour"
 FILES_WANTED = 65_536
+#: Threads take turns at the interpreter. The event loop lets go of it with each row that it reads,
+#: and beside a thread that computes it would wait for the usual 5 ms each time.
+SWITCH_SECONDS = 0.0005
 DEV_STORE = "anabranch-dev.db"  # an example does not belong among the runs of everybody
 
 
@@ -65,6 +68,7 @@ async def _serve(options: argparse.Namespace, settings: Settings, *, example: bo
         began = await _load_example(server) if example else ""
         await asyncio.to_thread(_load_now, server)
         spare_the_collector()
+        sys.setswitchinterval(SWITCH_SECONDS)
         _announce(options, chosen, server, began)
         if example and options.browser:
             await asyncio.to_thread(webbrowser.open, server.url)
