@@ -200,6 +200,7 @@ def test_the_many_long_evaluations_of_one_run_keep_no_other_waiting() -> None:
         for _ in range(200):
             await asyncio.sleep(0)
         gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
         go.set()
         await asyncio.gather(few, *many)
 

@@ -190,6 +190,9 @@ def test_a_new_connection_takes_the_place_of_one_that_only_waits() -> None:
         def __init__(self) -> None:
             self.aborted = False
 
+        def get_write_buffer_size(self) -> int:
+            return 0
+
         def abort(self) -> None:
             self.aborted = True
 

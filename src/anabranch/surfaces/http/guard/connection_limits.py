@@ -65,11 +65,15 @@ class ConnectionLimiter:
         self._unread.pop(transport, None)
         self._belongs_to(transport, None)
 
-    def begin(self, transport: Any, caller: str = "") -> None:
+    def begin(self, transport: Any, caller: str = "") -> int:
+        """Returns how many bytes of other answers the caller has not read."""
         if self._since.pop(transport, None) is not None:
             self._busy.add(transport)
             self._unread.pop(transport, None)
-            self._belongs_to(transport, caller)
+            if self._caller.get(transport) != caller:
+                self._belongs_to(transport, caller)
+        own = self._transports.get(caller, ())
+        return self.unread(caller) if len(own) > 1 else 0
 
     def _belongs_to(self, transport: Any, caller: str | None) -> None:
         before = self._caller.get(transport)
@@ -193,8 +197,7 @@ def in_hand(limiter: ConnectionLimiter) -> tuple[Any, Any]:
     async def from_here(request: web.Request, handler: Handler) -> web.StreamResponse:
         if CALLER in request:
             caller = request[CALLER].token
-            limiter.begin(request.transport, caller)
-            if limiter.unread(caller) > UNREAD_MAX:
+            if limiter.begin(request.transport, caller) > UNREAD_MAX:
                 raise _unread(caller)
         return await handler(request)
 
