@@ -140,7 +140,7 @@ class Executor:
         try:
             fetch = partial(self._content, effect.run)
             build = prepare_task(live, effect.job, traces=self.traces)
-            task = share.evaluate(partial(build, fetch))
+            task = share.evaluate(build, fetch)
         except TakesLong:
             self._send_out(effect, partial(self._done_when_built, live, effect))
             return
