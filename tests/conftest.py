@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,6 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def postgres(run_folder: Path) -> Iterator[str]:
     """The address of a database for this process; the server trusts who reaches its socket."""
     with shared_postgres(run_folder) as server:
-        name = f"test_{os.getpid()}"
+        name = f"test_{os.getpid()}_{time.time_ns()}"  # ids of processes come again
         server.sql(f"create database {name}")
         yield server.uri(database=name)

@@ -14,6 +14,7 @@ import pytest
 from anabranch.errors import StoreError
 from anabranch.operations.read.timeline import Timeline
 from anabranch.operations.runs.verbs import decision
+from anabranch.store.cluster_ports import RunMoved
 from anabranch.store.outages import AWAY
 from anabranch.store.ports import Journal
 from anabranch.surfaces.ui import live
@@ -97,6 +98,30 @@ def test_a_finished_run_is_told_once(server: Server) -> None:
     with urlopen(f"{server.url}/live/runs/{run}", timeout=HANG_SECONDS) as answer:
         kinds = [kind for kind, _ in messages(answer)]
     assert kinds == ["run", "part", "part", "part", "ways", "end"]
+
+
+def test_a_run_that_began_before_the_page_is_not_new_where_its_news_come_late(
+    server: Server,
+) -> None:
+    run = server.start(TWO_STEPS, {"first": "late1", "second": "late2"})
+    head = server.store.head(run)
+    assert head is not None
+    told: list[Any] = []
+
+    class Telling:
+        async def say(self, _event: str, news: Any) -> None:
+            told.append(news["begun"])
+
+    for since in (head.created_at, head.created_at + 1):
+        watch = live.ListWatch(since, [])
+        watch.hear_elsewhere(
+            RunMoved(run=run, seq=9, status="waiting", at=since + 9, finished=False, begun=True)
+        )
+        stream: Any = Telling()
+        server.call(live._tell_of_list(watch, server.ui, stream))
+    assert told == [1, 0]
+    for name in ("late1", "late2"):
+        server.steps.open(name)
 
 
 def test_the_list_is_told_what_moved_and_how_many_runs_began(server: Server) -> None:

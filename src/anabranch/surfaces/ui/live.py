@@ -383,17 +383,15 @@ async def follow_runs(request: web.Request) -> web.StreamResponse:
 async def _tell_of_list(watch: ListWatch, ui: Ui, stream: Stream) -> None:
     counts = await counters(ui)  # before anything counts as told: this may fail
     unknown = [run for run, told in watch.moved.items() if "reason" not in told]
-    reasons = await ui.look(partial(_reasons, unknown[:REASONS_MAX]))
-    for run in reasons.keys() & watch.moved.keys():
-        watch.moved[run]["reason"] = reasons[run]
+    heads = await ui.look(lambda by: _heads(by.store, unknown[:REASONS_MAX]))
+    for head in heads:
+        if head.run in watch.moved:
+            watch.moved[head.run]["reason"] = head.reason
+        if head.created_at < watch.since:  # the news of its begin came late
+            watch.begun.discard(head.run)
     moved, watch.moved = watch.moved, {}
     begun = len(watch.begun)
     await stream.say("runs", {"moved": moved, "begun": begun, "now": ui.now(), "counts": counts})
-
-
-def _reasons(runs: list[str], by: ReadHandle) -> dict[str, str]:
-    """run → why it stands as it does now."""
-    return {head.run: head.reason for head in _heads(by.store, runs)}
 
 
 def _heads(store: Store, runs: Iterable[str]) -> list[Head]:
