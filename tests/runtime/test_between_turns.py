@@ -37,11 +37,11 @@ def test_what_may_come_early_does_so_a_few_times_and_then_there_is_a_turn() -> N
             for number in range(ACTS_AT_ONCE):
                 await waiting(between, partial(done.append, number), early=True)
                 assert between.come_first(0)
-                between.carry_out()
+                await between.carry_out(None)
                 assert done[-1] == number
             await waiting(between, nothing, early=True)
             assert not between.come_first(0)
-            between.carry_out()
+            await between.carry_out(None)
 
     run(scenario())
 
@@ -64,7 +64,7 @@ def test_what_has_to_wait_for_a_turn_holds_back_the_rest() -> None:
         await waiting(between, nothing, early=False)
         await waiting(between, nothing, early=True)
         assert not between.come_first(0)
-        between.carry_out()
+        await between.carry_out(None)
         await waiting(between, nothing, early=True)
         assert between.come_first(0)
 

@@ -5,25 +5,30 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
-from anabranch.errors import AnabranchError, Refused
+from anabranch.clock import SystemClock
+from anabranch.errors import AnabranchError, Refused, StoreError
 from anabranch.expressions.budget import pause
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.events import ContextPatched, JobReported
 from anabranch.kernel.values import ContextPatch, Fault
-from anabranch.runtime import slices
+from anabranch.runtime import recovery, slices
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.live_run import load_state
 from anabranch.runtime.slices import Slices
+from anabranch.store.memory.cluster import MemoryServer, SharedMemory
 from anabranch.store.memory.store import MemoryStore
+from anabranch.store.outages import AWAY
+from anabranch.store.ports import Store
 from seeds import seeds
 
-from .support import Doing, engine, log_of, playbook, run, start, step
+from .support import Doing, engine, forever, log_of, playbook, run, start, step, until
 
 #: A seventh of what a turn may take, in many small parts.
 HEAVY = "range(100000) | map('abs') | sum > 0"
@@ -156,12 +161,13 @@ def test_jobs_that_were_put_off_are_handed_back_at_the_end() -> None:
 # -- whatever others do meanwhile --------------------------------------------------------------
 
 
-def held() -> str:
+def held(*before: dict[str, Any]) -> str:
     """Asks again, whenever something is written, whether it may go on."""
     rules = [
         {"when": f"{{{{ ctx.go and {LONG} or ({LONG} and false) }}}}", "then": {"allow": True}}
     ]
     return playbook(
+        *before,
         step("held", "noop", "after", spec={"policy": {"admit": {"rules": rules}}}),
         step("after", "doing"),
     )
@@ -182,21 +188,56 @@ class Crowd:
                 case 0 | 1:
                     key = f"k{number}_{turn}"
                     patch = s.PatchContext((ContextPatch(key, turn),), "a test")
-                    await self.made.send(name, patch)
+                    await self._send(name, patch)
                     self.written[name].add(key)
                 case 2:
-                    state = self.made.state(name)
-                    assert state.run == name
-                    self.made.view_run(name)
+                    with suppress(StoreError):  # it is away for a moment
+                        state = self.made.state(name)
+                        assert state.run == name
+                        self.made.view_run(name)
                 case 3:
                     with suppress(Refused):  # somebody else has paused it, or let it go on
-                        await self.made.send(name, s.Pause("a test", ""))
-                        await self.made.send(name, s.Resume("a test"))
+                        await self._send(name, s.Pause("a test", ""))
+                        await self._send(name, s.Resume("a test"))
                 case _:
-                    self.runs.append(await start(self.made, held()))
-                    self.written[self.runs[-1]] = set()
+                    await self._start()
             for _ in range(self.dice.randrange(4)):
                 await asyncio.sleep(0)
+
+    async def start_some(self, store: AwayOnce) -> None:
+        """While runs are brought back."""
+        before = store.readings
+        while store.readings == before:
+            await asyncio.sleep(0)
+        begun = [asyncio.create_task(self._start()) for _ in range(self.dice.randrange(4))]
+        await asyncio.gather(*begun)
+
+    async def _start(self) -> None:
+        with suppress(StoreError):
+            name = await start(self.made, held())
+            self.runs.append(name)
+            self.written[name] = set()
+
+    async def _send(self, name: str, stimulus: s.Stimulus) -> None:
+        """As clients do that are told 503."""
+        while True:
+            try:
+                return await self.made.send(name, stimulus)
+            except StoreError:
+                await asyncio.sleep(0.01)
+
+    async def end(self, store: MemoryStore) -> None:
+        """Every run goes on to its end, with all that was acknowledged, once."""
+        for name in self.runs:
+            await self._send(name, s.PatchContext((ContextPatch("go", True),), "a test"))
+        for name in self.runs:
+            state = await self.made.wait(name)
+            assert state.status == "completed"
+            assert set(state.ctx) == {*self.written[name], "go"}
+            patched = [one for one in log_of(store, name) if isinstance(one, ContextPatched)]
+            assert len(patched) == len(self.written[name]) + 1
+            stored = load_state(*store.read_many([name])[name], name)
+            assert stored == state
 
 
 @pytest.mark.parametrize("seed", seeds(60, least=3))
@@ -207,19 +248,56 @@ def test_whatever_others_do_in_between_nothing_is_lost_and_nothing_happens_twice
         async with engine(store, {"doing": doing}, sharing=True) as made:
             crowd = Crowd(made, [await start(made, held()) for _ in range(3)], seed)
             await asyncio.gather(*(crowd.act(number) for number in range(4)))
-            for name in crowd.runs:
-                await made.send(name, s.PatchContext((ContextPatch("go", True),), "a test"))
-            for name in crowd.runs:
-                state = await made.wait(name)
-                assert state.status == "completed"
-                assert set(state.ctx) == {*crowd.written[name], "go"}
-                patched = [one for one in log_of(store, name) if isinstance(one, ContextPatched)]
-                assert len(patched) == len(crowd.written[name]) + 1
-                stored = load_state(*store.read_many([name])[name], name)
-                assert stored == state
+            await crowd.end(store)
             assert len(doing.tasks) == len(crowd.runs)
 
     run(work())
+
+
+class AwayOnce(MemoryServer):
+    """Away for one reading of runs, in the midst of bringing many back."""
+
+    readings = 0  # until then
+
+    def read_many(self, runs: Sequence[str]) -> Any:
+        self.readings -= 1
+        if self.readings == 0:
+            self.cluster.failed_reads += 1
+            raise StoreError("the connection is lost", code=AWAY)
+        return self._store.read_many(runs)
+
+
+@pytest.mark.parametrize("seed", seeds(60, least=4))
+def test_runs_of_another_server_come_back_while_others_go_on(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "READ_AT_ONCE", 1)
+    shared, doing = SharedMemory(4, SystemClock().now), Doing()
+    store = AwayOnce(shared, "stays")
+
+    def server(store: MemoryServer, performer: Doing) -> AbstractAsyncContextManager[EngineLoop]:
+        return engine(cast(Store, store), {"doing": performer}, sharing=True)
+
+    async def work() -> None:
+        async with server(store, doing) as stays:
+            async with server(MemoryServer(shared, "leaves"), Doing(forever)) as leaves:
+                await until(lambda: owned(leaves) == owned(stays) == 2)
+                begun = [await start(leaves, held(step("work", "doing", "held"))) for _ in range(9)]
+                crowd = Crowd(stays, list(begun), seed)
+                store.readings = seed % 12
+                acting = asyncio.gather(*(crowd.act(number) for number in range(4)))
+                starting = asyncio.create_task(crowd.start_some(store))
+            await until(lambda: owned(stays) == 4)
+            await asyncio.gather(acting, starting)
+            await crowd.end(shared.store)
+            assert len(doing.tasks) == len(crowd.runs) + len(begun)
+
+    run(work())
+
+
+def owned(made: EngineLoop) -> int:
+    assert made.member is not None
+    return made.member.owned
 
 
 # -- the slices themselves ---------------------------------------------------------------------

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.runtime.core import TURN_MAX
+
+if TYPE_CHECKING:
+    from anabranch.runtime.slices import Slices
 
 ACTS_AT_ONCE = 4  # before there is a turn again
 
@@ -43,7 +47,14 @@ class BetweenTurns:
         self._wake()
         await done
 
-    def carry_out(self) -> None:
+    async def carry_out(self, slices: Slices | None) -> None:
+        """In slices, where somebody is answered in the same event loop."""
+        if slices is None:
+            self._carry_out()
+        else:
+            await slices.do(self._carry_out)
+
+    def _carry_out(self) -> None:
         waiting, self.waiting, self._after_a_turn = self.waiting, [], False
         for act, done in waiting:
             if done.done():

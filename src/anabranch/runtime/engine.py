@@ -307,7 +307,7 @@ class EngineLoop:
                     break
         if between.waiting:
             await self._writer.drain()
-            between.carry_out()
+            await between.carry_out(self._slices)
             self._mailbox.forget()  # there may be mail for other runs now
             self._mail_read_at = 0
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from anabranch.errors import MissingRequirements, StoreError
+from anabranch.expressions.budget import pause
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import DEFAULT_WORK
 from anabranch.kernel.state import Job
@@ -26,6 +27,7 @@ from anabranch.store.ports import Head, Record, StateSnapshot, Store
 log = logging.getLogger("anabranch.engine")
 
 PAGE = 1000
+READ_AT_ONCE = 100  # runs, between which a server has its turn
 IDLE_DEFINITIONS_MAX = 256  # are read, since whoever opens the engine waits for it
 NAMED_MAX = 10  # runs that a line of the log names
 #: A lease that ran out while no engine was there could not be extended: it gets so long again.
@@ -42,7 +44,7 @@ def recover(
 ) -> int:
     """Bring back every unfinished run, or `only` these, or those of `partitions` of a shared store;
     returns how many came into memory."""
-    others, moved = core.inbox, 0
+    moved = 0
     moving: list[Head] = []
     needs = IdleNeeds(core)
     for head in unfinished(core.store, only, partitions):  # of a million that wait none is kept
@@ -57,7 +59,6 @@ def recover(
             moving = []
     moved += _bring_all_back(core, now, moving)
     needs.report()
-    core.bring_forward(core.inbox - others)
     return moved
 
 
@@ -80,9 +81,14 @@ def _leave(core: Core, now: int, head: Head) -> None:
 
 
 def _bring_all_back(core: Core, now: int, heads: Sequence[Head]) -> int:
-    found = core.store.read_many([head.run for head in heads]) if heads else {}
-    for head in heads:
-        _bring_back(core, now, head, *found[head.run])
+    for at in range(0, len(heads), READ_AT_ONCE):
+        some = heads[at : at + READ_AT_ONCE]
+        found = core.store.read_many([head.run for head in some])
+        for head in some:
+            others = core.inbox
+            _bring_back(core, now, head, *found[head.run])
+            core.bring_forward(core.inbox - others)
+            pause()
     return len(heads)
 
 

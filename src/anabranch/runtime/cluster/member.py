@@ -267,7 +267,7 @@ class ClusterMember:
                     moving = recover(self._core, self._now(), only, partitions=partitions)
             except StoreError as error:  # all of them again, when the store is back
                 self._open.difference_update(partitions)
-                self._put_down(self._core.known - known)
+                self._put_down(self._core.known - known - self._beginning())
                 if isinstance(error, Conflict):
                     raise StoreError(error.message, code=AWAY) from error
                 raise
@@ -275,6 +275,10 @@ class ClusterMember:
             log.info("took %d partitions with %d moving runs", len(partitions), moving)
 
         await self._between_turns(bring_back, early=True)
+
+    def _beginning(self) -> set[str]:
+        """Runs that callers have opened, and whose start waits for a turn."""
+        return {run for run, live in self._core.live.items() if not live.state.seq}
 
     async def _give_up(self, partitions: Collection[int]) -> Collection[int]:
         given = set(partitions)
