@@ -195,8 +195,9 @@ def test_a_container_that_is_out_of_time_is_removed(podman: Fake) -> None:
     runtime = {"image": "alpine", "timeoutSeconds": 3}
     fault = podman.refused(runtime=runtime, script=inline("sleep 600"))
     assert (fault.kind, fault.code) == ("timeout", "TIMEOUT")
-    began, removed = podman.calls
-    assert removed == ["rm", "--force", began[began.index("--name") + 1]]
+    *began, removed = podman.calls  # on a busy machine time may be up before it says that it begins
+    assert removed[:2] == ["rm", "--force"]
+    assert [one[one.index("--name") + 1] for one in began] in ([], removed[2:])
 
 
 def test_a_container_whose_task_is_cancelled_is_removed(podman: Fake) -> None:
