@@ -20,7 +20,7 @@ PLACES = {
     "dialects/schedule.py": "by `evaluate` in the starter, and in a thread where one is added",
     "dialects/xrc137/gas.py": "constants, in a thread",
     "dialects/xrc137/read.py": "constants, in a thread",
-    "operations/triggers/rendering.py": "by `evaluate` in the firer",
+    "operations/triggers/rendering.py": "by `evaluate` in the firer, and for the key of a hook",
     "operations/workers/child_requests.py": "by `evaluate_with`",
     "operations/workers/credential_requests.py": "by `evaluate_with`",
     "operations/workers/claims.py": "by the share of the loop",

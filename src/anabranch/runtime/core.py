@@ -156,9 +156,10 @@ class Core:
         last = [self._inbox.pop() for _ in range(count)]
         self._recovered.extend(reversed(last))
 
-    def open_run(self, run: str, net: Net, sealed: Sealed | None = None) -> None:
+    def open_run(self, run: str, net: Net, sealed: Sealed | None = None) -> LiveRun:
         """A run that does not exist yet; its `Start` follows."""
-        self.live[run] = LiveRun(net, State(), sealed=sealed or Sealed())
+        live = self.live[run] = LiveRun(net, State(), sealed=sealed or Sealed())
+        return live
 
     def open_stored(self, run: str, definition: str, sealed_as: str = "", message: int = 0) -> None:
         """The same for a run that another server was asked for: its definition is in the store, and
@@ -309,8 +310,7 @@ class Core:
             self._messages.append((arrival.run, write_message(arrival.stimulus), now))
 
     def put_down(self, runs: Collection[str]) -> None:
-        """Forget these runs: another server owns them from now on. Nothing of them may be on its
-        way to the store."""
+        """Forget these runs, of which nothing is on its way to the store: another server's now."""
         gone = set(runs)
         for run in gone:
             self.live.pop(run, None)

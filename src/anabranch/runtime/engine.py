@@ -444,27 +444,28 @@ class EngineLoop:
             first_seen = definition.created_at or self.clock.now()
             self.nets.put(msgspec.structs.replace(definition, created_at=first_seen), net)
         fresh = chosen is None and (self.member is None or self.member.would_own_root(run))
-        if run in self._core.live if fresh else self.known(run):  # no store knows an id just drawn
-            raise run_exists(run)
-        shown, sealed = split(net, given.pop("input", None) or {}, given.pop("marks", None))
-        given.setdefault("sealed", sealed_keys(shown, sealed.marks))
-        begin = start or s.Start(run=run, input=shown, **given)
-        async with self._admissions.room_for(net, begin):
-            if net.limits and self.known(run):  # begun by another call meanwhile
-                raise run_exists(run)
-            if self.member is not None and not self.member.would_own(run, begin.parent):
-                require_root(begin)
-                await self.member.remote.start(definition.fingerprint, begin, sealed, request)
-                return run
-            self._core.open_run(run, net, sealed)
-            try:
-                await self.send(run, begin, request)
-            except AnabranchError as error:
-                self._core.live.pop(run, None)
-                if self.member is None or error.code not in (ELSEWHERE, PARTITION_LOST):
-                    raise
-                require_root(begin)
-                await self.member.remote.start_again(definition.fingerprint, begin, sealed, request)
+        async with self._followed.start_alone(run, drawn=fresh):
+            shown, sealed = split(net, given.pop("input", None) or {}, given.pop("marks", None))
+            given.setdefault("sealed", sealed_keys(shown, sealed.marks))
+            begin = start or s.Start(run=run, input=shown, **given)
+            asked = definition.fingerprint, begin, sealed, request
+            async with self._admissions.room_for(net, begin):
+                if net.limits and self.known(run):  # another server asked for it meanwhile
+                    raise run_exists(run)
+                if self.member is not None and not self.member.would_own(run, begin.parent):
+                    require_root(begin)
+                    await self.member.remote.start(*asked)
+                    return run
+                opened = self._core.open_run(run, net, sealed)
+                try:
+                    await self.send(run, begin, request)
+                except AnabranchError as error:
+                    if self._core.live.get(run) is opened:
+                        del self._core.live[run]
+                    if self.member is None or error.code not in (ELSEWHERE, PARTITION_LOST):
+                        raise
+                    require_root(begin)
+                    await self.member.remote.start_again(*asked)
         return run
 
     def new_run_id(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
 from anabranch.clock import Clock
@@ -18,7 +18,7 @@ from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import Job, State
 from anabranch.runtime.child_runs import is_child_of, may_be_child
 from anabranch.runtime.cluster.member import ClusterMember
-from anabranch.runtime.core import Core
+from anabranch.runtime.core import Core, run_exists
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.messages.codec import ELSEWHERE
 from anabranch.runtime.messages.subscribers import Subscribers
@@ -44,6 +44,7 @@ class FollowedRuns:
         self._member = member
         self._check_going = check_going
         self._new: set[str] = set()  # neither in memory nor in the store, a moment ago
+        self._starting: dict[str, asyncio.Event] = {}  # under an id that somebody chose
 
     def known(self, run: str) -> bool:
         if run in self._core.live:
@@ -59,6 +60,26 @@ class FollowedRuns:
         self._new.update(run for run in runs if run not in found and run not in self._core.live)
         asyncio.get_running_loop().call_soon(self._new.clear)
         return found
+
+    @asynccontextmanager
+    async def start_alone(self, run: str, *, drawn: bool) -> AsyncIterator[None]:
+        """Raises where the run is there. One start of an id at a time: if it is refused, the next
+        one is the first. An id just drawn is nobody else's, and no store knows it."""
+        if drawn:
+            if run in self._core.live:
+                raise run_exists(run)
+            yield
+            return
+        while (other := self._starting.get(run)) is not None:
+            await other.wait()
+        if self.known(run):
+            raise run_exists(run)
+        over = self._starting[run] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._starting[run]
+            over.set()
 
     async def wait(self, run: str, *, standing: bool) -> State:
         """The state of the run when it has finished. With `standing` also when it is paused, or

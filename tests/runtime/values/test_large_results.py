@@ -12,12 +12,18 @@ import pytest
 import anabranch
 from anabranch import Engine, RunResult, Settings, Toolbox
 from anabranch.runtime.values.payloads import lighten, resolve
+from anabranch.runtime.values.sealing import sealed_keys
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.work.values.payloads import holds_ref, is_ref
 
 from ..support import file_of, playbook, run, step
 
 BIG = 200_000
+
+
+class Unwalked(dict[str, Any]):
+    def items(self) -> Any:
+        raise AssertionError("a large input is walked where it has no secrets")
 
 
 @pytest.fixture
@@ -257,3 +263,7 @@ workflow:
           other: "{{ big.nothing | default('not there') }}"
 """
     assert play(text, box).result == {"same": True, "preview": True, "other": "not there"}
+
+
+def test_a_large_input_without_secrets_is_not_walked_when_its_run_starts() -> None:
+    assert sealed_keys({"large": Unwalked()}, {}) == ()

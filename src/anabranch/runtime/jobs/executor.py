@@ -120,13 +120,15 @@ class Executor:
         self._deferred.append((live, effect))
 
     def _begin(self, share: LoopShare, live: LiveRun | None, effect: Execute) -> None:
-        job = live.state.jobs.get(effect.job) if live is not None else None
+        if live is None:  # who is told that loads the run
+            self._hand_back(effect, "its run was not in memory")
+            return
+        job = live.state.jobs.get(effect.job)
         if job is None or job.phase != "running" or job.attempt != effect.attempt:
             return  # over before it began: a kill in the very next turn
         if self._closing:
             self._hand_back(effect, "the engine stopped")
             return
-        assert live is not None
         perhaps_gone = job.gather or job.token not in live.state.tokens
         if perhaps_gone and nobody_waits(live.state, job):
             # Its gather closed while the batch was written.

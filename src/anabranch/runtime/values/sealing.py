@@ -246,6 +246,8 @@ def _require_secret(key: str, value: Any, most: int) -> None:
 
 def sealed_keys(shown: Input, marks: Input) -> tuple[str, ...]:
     """The arguments that hold a mark."""
+    if not marks:  # a large input is not walked for nothing
+        return ()
     return tuple(key for key, value in shown.items() if unsealed(value, marks) != value)
 
 

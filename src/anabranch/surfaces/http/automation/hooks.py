@@ -9,8 +9,8 @@ never makes another call of one that was taken, because no signature covers it.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -38,6 +38,7 @@ from anabranch.surfaces.http.io.request_body import LIMITS, check_media, parse_b
 from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.http.routes import API, PARTS, Header, Route
 from anabranch.surfaces.http.traces import TRACE_HEADER, traced
+from anabranch.work.evaluations import evaluate
 
 BODY_BYTES = 1024 * 1024
 NO_HOOK = "no_hook"
@@ -57,7 +58,7 @@ async def call(request: web.Request) -> web.StreamResponse:
         raise ApiError(409, "trigger_paused", said, f"`anabranch trigger resume {name}`")
     said = await _said(request, body)
     names = names_of_call(said, request.headers, request.query, rules)
-    key = await asyncio.to_thread(key_of, trigger, names)
+    key = await evaluate(partial(key_of, trigger, names))
     firer = request.app[PARTS].triggering.firer
 
     async def fire(this: KeyedRequest) -> tuple[int, Any]:

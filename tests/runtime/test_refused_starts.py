@@ -1,0 +1,83 @@
+"""A start that is refused takes nothing from another one under the same id."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from anabranch.errors import AnabranchError
+from anabranch.runtime.effects import Execute
+from anabranch.runtime.live_run import LiveRun
+from anabranch.store.memory.store import MemoryStore
+from anabranch.store.sqlite.store import SqliteStore
+
+from .support import Doing, engine, file_of, playbook, run, start, step
+
+TEXT = playbook(step("first", "doing"))
+ROUNDS = 40
+
+
+async def after(rounds: int, act: Awaitable[str]) -> str:
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    return await act
+
+
+@pytest.mark.parametrize("kept", ["sqlite", "memory"])
+def test_who_starts_again_what_was_refused_has_a_run_that_goes_on(
+    kept: str, tmp_path: Path
+) -> None:
+    dice, doing = random.Random(kept), Doing()
+    store = MemoryStore() if kept == "memory" else SqliteStore(file_of(tmp_path))
+
+    async def work() -> None:
+        async with engine(store, {"doing": doing}) as made:
+            for number in range(ROUNDS):
+                name = f"x{number}"
+                others = [start(made, TEXT) for _ in range(dice.choice([0, 3, 40]))]
+                refused, begun, *_ = await asyncio.gather(
+                    start(made, TEXT, run=name, step="nosuch"),
+                    after(dice.randrange(30), start(made, TEXT, run=name)),
+                    *others,
+                    return_exceptions=True,
+                )
+                assert isinstance(refused, AnabranchError)
+                assert refused.code in ("unknown_step", "run_exists")
+                assert begun == name
+                assert (await made.wait(name)).status == "completed"
+
+    run(work())
+
+
+def test_the_first_of_many_starts_under_one_id_is_the_run_and_the_others_are_refused() -> None:
+    async def work() -> None:
+        doing = Doing()
+        async with engine(performers={"doing": doing}) as made:
+            many = [start(made, TEXT, run="x") for _ in range(5)]
+            ends = await asyncio.gather(*many, return_exceptions=True)
+            assert [getattr(one, "code", one) for one in ends] == ["x", *["run_exists"] * 4]
+            await made.wait("x")
+        assert len(doing.tasks) == 1
+
+    run(work())
+
+
+def test_a_job_whose_run_is_not_in_memory_when_it_is_to_begin_is_done_all_the_same() -> None:
+    async def work() -> None:
+        doing = Doing()
+        async with engine(performers={"doing": doing}) as made:
+            execute, lost = made._executor.execute, []
+
+            def lose_first(live: LiveRun | None, effect: Execute) -> None:
+                lost.append(effect)
+                execute(None if len(lost) == 1 else live, effect)
+
+            made._executor.execute = lose_first  # type: ignore[method-assign]
+            assert (await made.wait(await start(made, TEXT))).status == "completed"
+        assert [task.attempt for task in doing.tasks] == [2]
+
+    run(work())
