@@ -60,7 +60,7 @@ async def counts(one: Host, passport: dict[str, Any], **more: Any) -> bool:
     ("case", "expected"),
     [
         ("its operator", True),
-        ("not presented", False),
+        ("withdrawn", False),
         ("of another node", False),
         ("on the list", True),
         ("on the list of the capability", True),
@@ -86,15 +86,17 @@ def test_a_passport_counts_if_its_issuer_may_issue_it_here(case: str, expected: 
         "operators may not": {"policies": {CAPABILITY: {"operator": False}}},
         "ledger by one on the list": {"issuers": [N3.participant_id]},
     }
-    own = case in ("its operator", "not presented", "operators may not", "ledger of its operator")
+    own = case in ("its operator", "withdrawn", "operators may not", "ledger of its operator")
     own = own or case == "bound to another participant"
     more = LEDGER if "ledger" in case else {}
 
     async def scenario() -> None:
         one = await host(MemoryNetwork(), directory=section.get(case, {})).open()
         passport = passport_of(N2, N2 if own else N3, **more)
-        shown = advertisement_of(N2) if case == "not presented" else None
-        assert await counts(one, passport, advertisement=shown) is expected
+        assert (await register(one, passport, N2)).status == 201
+        if case == "withdrawn":
+            await advertise(one, advertisement_of(N2, at=NOW + 1), 2)
+        assert (holders(one, passport["capability_id"]) == [N2.node_id]) is expected
         await one.close()
 
     run_virtually(scenario())

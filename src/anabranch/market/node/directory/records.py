@@ -94,6 +94,10 @@ class RegistrationEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     reason: Literal["expired", "revoked", "unadvertised"]
 
 
+class EndorsementDropped(msgspec.Struct, frozen=True, kw_only=True, tag="unendorsed"):
+    """What its node has signed since takes the room."""
+
+
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     passport: Document
     sequence: int
@@ -112,7 +116,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _register(
-    state: Registration | None, event: CapabilityRegistered | RegistrationEnded
+    state: Registration | None,
+    event: CapabilityRegistered | RegistrationEnded | EndorsementDropped,
 ) -> Registration:
     if isinstance(event, CapabilityRegistered):
         return Registration(
@@ -123,13 +128,15 @@ def _register(
             endorsement=event.endorsement,
         )
     assert state is not None
+    if isinstance(event, EndorsementDropped):
+        return msgspec.structs.replace(state, endorsement=None)
     return msgspec.structs.replace(state, ended=event.reason)
 
 
 REGISTRATIONS = Family(
     "seed-capability",
     Registration,
-    CapabilityRegistered | RegistrationEnded,
+    CapabilityRegistered | RegistrationEnded | EndorsementDropped,
     _register,
     is_open=lambda state: not state.ended,
     wake=lambda state: state.expires_at,
