@@ -277,7 +277,7 @@ def test_an_endorsement_that_anybody_may_have_written_makes_room_for_what_its_no
 
     async def work(one: Host) -> None:
         for each, size in zip(passports, (9000, 15_000), strict=False):
-            more = {"endorsement": {"by": "x" * size}}
+            more: dict[str, Any] = {"endorsement": {"by": "x" * size}}
             assert (await register(one, each, N2, advertisement=shown, **more)).status == 201
         more = {"endorsement": {"by": "x" * 17_000}}
         assert (await register(one, passports[0], N2, 2, advertisement=shown, **more)).status == 413
