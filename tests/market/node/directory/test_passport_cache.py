@@ -350,3 +350,34 @@ def test_a_step_is_told_that_a_seed_is_unread_where_nobody_is_found() -> None:
         await one.close()
 
     run_virtually(scenario())
+
+
+def test_strangers_do_not_choose_their_place_in_a_list_and_take_none_of_a_trusted_node() -> None:
+    strangers = [KeySigner(number) for number in range(20, 40)]
+    vouched, named = KeySigner(40), KeySigner(41)
+
+    async def order(number: int) -> list[str]:
+        lists = {"issuers": [N2.participant_id]}
+        peers = {"endpoints": {named.node_id: "http://named.test"}}
+        one = await host(MemoryNetwork(), number, directory=lists, peers=peers).open()
+        for signer in (*strangers, named):
+            await register(one, passport_of(signer), signer)
+        await register(one, passport_of(vouched, N2), vouched)
+        rows = one.context.directory.holders(CAPABILITY)
+        await one.close()
+        again = await host(
+            MemoryNetwork(), number, directory=lists, peers=peers, store=one.store
+        ).open()
+        assert again.context.directory.holders(CAPABILITY) == rows, "it is the same when started"
+        await again.close()
+        nodes = [row["node_id"] for row in rows]
+        trusted = sorted([vouched.node_id, named.node_id])
+        assert (nodes[:2], [row["trusted"] for row in rows[:3]]) == (trusted, [True, True, False])
+        assert sorted(nodes[2:]) == sorted(one.node_id for one in strangers)
+        return nodes[2:]
+
+    async def scenario() -> None:
+        first, second = await order(1), await order(5)
+        assert first not in (second, sorted(first))
+
+    run_virtually(scenario())
