@@ -22,7 +22,7 @@ from anabranch.market.node.directory.artifacts import (
 )
 from anabranch.market.node.directory.policy import IssuerPolicy
 from anabranch.market.node.directory.revocations import Revocations
-from anabranch.market.passports import Key
+from anabranch.market.passports import Key, Passport
 from anabranch.work.participants.performers import rfc3339
 
 NEVER = 2**62
@@ -159,6 +159,13 @@ class PassportCache:
             if self.is_fresh(source, now)
             for row in content.rows.get(node_id, {}).values()
         )
+
+    def vouched(self) -> Iterator[Passport]:
+        """Those that count now, of issuers whom the operator has named."""
+        now = self._clock.now()
+        for _, row in self.every():
+            if self.policy.vouches(row.checked) and not self.problem_of(row, now):
+                yield row.checked.passport
 
     def is_fresh(self, source: str, now: int) -> bool:
         return source == HERE or now < self._stale_at(source)
