@@ -85,6 +85,8 @@ class CapabilityRegistered(msgspec.Struct, frozen=True, kw_only=True, tag="regis
     expires_at: int | None
     at: int
     endorsement: Document | None = None
+    published: int = 0  # the advertisement that it came with; 0: not known
+    signed: bool = False  # the number
 
 
 class RegistrationEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
@@ -104,6 +106,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int | None
     at: int
     endorsement: Document | None = None
+    published: int = 0  # the advertisement that it came with; 0: not known
+    signed: bool = False  # the number
     ended: str = ""
 
     @property
@@ -126,6 +130,8 @@ def _register(
             expires_at=event.expires_at,
             at=event.at,
             endorsement=event.endorsement,
+            published=event.published,
+            signed=event.signed,
         )
     assert state is not None
     if isinstance(event, EndorsementDropped):

@@ -32,6 +32,14 @@ from anabranch.market.node.directory.artifacts import (
     says,
     size_of,
 )
+from anabranch.market.node.directory.numbers import (
+    advertisement_in,
+    endorsement_in,
+    is_signed_in,
+    number_in,
+    number_to_beat,
+    require_newer,
+)
 from anabranch.market.node.directory.policy import IssuerPolicy
 from anabranch.market.node.directory.records import (
     ADVERTISEMENTS,
@@ -66,7 +74,6 @@ CAPABILITIES_OF_A_NODE = 64
 UNKNOWN_REVOCATIONS_OF_A_SIGNER = 64  # of passports that are not registered here
 TRUSTED_BYTES = 8  # times `node_bytes`
 _ROW_BYTES = 512  # of a registration, beside its passport, endorsement and endpoints
-SEQUENCE_MAX = 2**53 - 1
 
 #: Told the node whose documents have changed.
 Listener = Callable[[str], None]
@@ -135,8 +142,8 @@ class SeedDirectory:
         the number that it was signed with, or else the instant at which it was published."""
         if isinstance(body, dict) and "advertisement/id" in body:
             self._documents.require(body, ADVERTISEMENT)
-            body = {"advertisement": body, "sequence/no": _number_in(body)}
-        advertisement, sequence = _advertisement_in(body)
+            body = {"advertisement": body, "sequence/no": number_in(body)}
+        advertisement, sequence = advertisement_in(body)
         now = self._entities.clock.now()
         self._require_node(node_id, advertisement, sequence, now)
         known = self._entities.get(ADVERTISEMENTS, node_id)
@@ -285,7 +292,7 @@ class SeedDirectory:
     ) -> None:
         """It is news, or has ended: then its node learns so late, and tells it as it was. What the
         operator has dropped stays away for as long as an advertisement counts."""
-        _require_newer(sequence, known.sequence - bool(known.ended))
+        require_newer(sequence, _to_beat(known, advertisement) - bool(known.ended))
         if published_at(advertisement) < published_at(known.advertisement):
             raise NodeError(409, "stale-advertisement", "a newer advertisement is known")
         until = known.ended_at + self._settings.advertisement_ms
@@ -334,8 +341,8 @@ class SeedDirectory:
 
     def put_capability(self, node_id: str, capability_id: str, body: Any, source: str = "") -> bool:
         """Whether it is the first registration of it. Raises `NodeError`."""
-        advertisement, sequence = _advertisement_in(body)
-        endorsed = _endorsement_in(body)
+        advertisement, sequence = advertisement_in(body)
+        endorsed = endorsement_in(body)
         now = self._entities.clock.now()
         self._require_node(node_id, advertisement, sequence, now)
         self._documents.require(body.get("passport"), PASSPORT, "/passport")
@@ -352,7 +359,9 @@ class SeedDirectory:
         thing = registration_of(node_id, capability_id)
         known = self._entities.get(REGISTRATIONS, thing)
         if known is not None:
-            _require_newer(sequence, known.sequence)
+            at = published_at(advertisement)
+            before = known.published or known.at
+            require_newer(sequence, number_to_beat(known.sequence, before, at, known.signed))
             self._require_not_replaced(known, passport)
         self._require_few(node_id, capability_id)
         trusted = self._is_trusted(node_id, advertisement, body["passport"])
@@ -373,6 +382,8 @@ class SeedDirectory:
             expires_at=passport.expires_at,
             at=now,
             endorsement=body.get("endorsement"),
+            published=published_at(advertisement),
+            signed=is_signed_in(advertisement),
         )
         with self._entities.change() as change:
             self._end_node(change, crowded, "crowded")
@@ -418,7 +429,7 @@ class SeedDirectory:
     def _is_news(self, node_id: str, advertisement: Mapping[str, Any], sequence: int) -> bool:
         known = self.advertisements.get(node_id)
         return known is None or (
-            sequence > known.sequence
+            sequence > _to_beat(known, advertisement)
             and published_at(advertisement) >= published_at(known.advertisement)
         )
 
@@ -561,36 +572,6 @@ class SeedDirectory:
                 listener(node_id)
 
 
-def _advertisement_in(body: Any) -> tuple[dict[str, Any], int]:
-    if not isinstance(body, dict) or not isinstance(body.get("advertisement"), dict):
-        raise NodeError(400, "schema", "/advertisement: write the advertisement of the node")
-    _require_sequence(body.get("sequence/no"))
-    return body["advertisement"], body["sequence/no"]
-
-
-def _endorsement_in(body: Mapping[str, Any]) -> int:
-    """Its bytes."""
-    found = body.get("endorsement")
-    if not isinstance(found, dict | None):
-        raise NodeError(400, "schema", "/endorsement: write an object, or leave it out")
-    if found is None:
-        return 0
-    require_small(found, "endorsement", "/endorsement")
-    return size_of(found, "/endorsement")
-
-
-def _number_in(advertisement: Mapping[str, Any]) -> Any:
-    return advertisement.get("sequence/no", published_at(advertisement))
-
-
-def _require_sequence(sequence: Any) -> None:
-    whole = isinstance(sequence, int) and not isinstance(sequence, bool)
-    if not whole or not 1 <= sequence <= SEQUENCE_MAX:
-        raise NodeError(400, "schema", "/sequence~1no: write a whole number from 1 on")
-
-
-def _require_newer(submitted: int, current: int) -> None:
-    if submitted <= current:
-        numbers = {"current/sequence-no": current, "submitted/sequence-no": submitted}
-        message = f"the number of the last one is {current}"
-        raise NodeError(409, "stale-sequence", message, more=numbers)
+def _to_beat(known: Advertisement, advertisement: Mapping[str, Any]) -> int:
+    before, now = published_at(known.advertisement), published_at(advertisement)
+    return number_to_beat(known.sequence, before, now, is_signed_in(known.advertisement))
