@@ -339,6 +339,21 @@ def test_steps_find_participants_in_the_cache() -> None:
     run_virtually(scenario())
 
 
+def test_steps_find_participants_of_trusted_nodes_before_all_others() -> None:
+    first, last = sorted((N2, N3), key=lambda signer: signer.participant_id)
+
+    async def scenario() -> None:
+        lists = {"bindings": {last.node_id: last.participant_id}}
+        one = await host(MemoryNetwork(), directory=lists).open()
+        for signer in (first, last):
+            await register(one, passport_of(signer), signer)
+        found = part_of(one).participants(list)
+        assert found.find(asked()) == [last.participant_id, first.participant_id]
+        await one.close()
+
+    run_virtually(scenario())
+
+
 def test_a_step_is_told_that_a_seed_is_unread_where_nobody_is_found() -> None:
     async def scenario() -> None:
         one = await host(MemoryNetwork(), seeds=["http://nowhere.test"]).open()

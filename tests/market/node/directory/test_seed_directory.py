@@ -157,10 +157,11 @@ def test_a_copy_with_a_number_that_its_node_has_not_signed_keeps_nothing_of_the_
         shown = (await read(one, f"/adv/{N2.node_id}")).body
         assert (shown["advertisement"], shown["sequence/no"]) == (newer, 2)
         # Once it signs its numbers, they alone say what is newer.
-        signed = advertisement_of(N2, renewed, at=NOW + 2, **{"sequence/no": 7})
+        numbers: list[dict[str, Any]] = [{"sequence/no": 7}, {"sequence/no": 6}]
+        signed = advertisement_of(N2, renewed, at=NOW + 2, **numbers[0])
         assert (await advertise(one, newer, most)).status == 200
         assert (await advertise(one, signed, 7)).status == 200
-        later = advertisement_of(N2, renewed, at=NOW + 3, **{"sequence/no": 6})
+        later = advertisement_of(N2, renewed, at=NOW + 3, **numbers[1])
         assert (await advertise(one, later, 6)).body["current/sequence-no"] == 7
 
     at_a_directory(work)

@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from anabranch.market.node.api import Answer, Call
+from anabranch.market.node.check import check_streams
 from anabranch.market.node.directory import registry, seed_endpoints, sync
 from anabranch.market.node.directory.artifacts import BYTES_OF, size_of
+from anabranch.market.node.directory.records import FAMILIES
 from anabranch.market.node.directory.settings import DirectorySettings
 from anabranch.market.node.peers.envelope import ENVELOPE_BYTES
 from anabranch.market.node.peers.memory_transport import MemoryNetwork
@@ -338,6 +340,22 @@ def test_the_operator_drops_revocations_of_strangers_and_none_that_is_needed() -
         await again.close()
 
     run_virtually(scenario())
+
+
+def test_of_what_a_node_publishes_all_the_time_the_newest_alone_is_kept() -> None:
+    async def work(one: Host) -> None:
+        for number in range(1, 20):
+            passport = passport_of(N2, issued=NOW + number)
+            shown = advertisement_of(N2, passport, at=NOW + number, x="x" * 5000)
+            assert (await register(one, passport, N2, number, advertisement=shown)).status < 300
+        streams = one.store.node_streams
+        assert streams is not None
+        rows = [row for name in streams.stream_names() if N2.node_id in name
+                for row in streams.stream_events(name)]  # fmt: skip
+        assert sum(row.count for row in rows) == 2
+        assert check_streams(streams, FAMILIES).problems == []
+
+    at_a_directory(work)
 
 
 def test_what_has_ended_in_a_directory_takes_no_room_on_the_disk_after_a_while() -> None:

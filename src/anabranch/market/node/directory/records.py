@@ -73,6 +73,7 @@ ADVERTISEMENTS = Family(
     _advertise,
     is_open=lambda state: not state.ended,
     wake=lambda state: state.expires_at,
+    begins_anew=lambda event: isinstance(event, AdvertisementTaken),
 )
 
 
@@ -147,6 +148,7 @@ REGISTRATIONS = Family(
     is_open=lambda state: not state.ended,
     wake=lambda state: state.expires_at,
     group=lambda state: state.node_id,
+    begins_anew=lambda event: isinstance(event, CapabilityRegistered),
 )
 
 
