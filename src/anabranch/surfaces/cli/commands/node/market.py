@@ -65,7 +65,7 @@ async def push(options: argparse.Namespace, node: NodeClient) -> int:
 
 async def drop(options: argparse.Namespace, node: NodeClient) -> int:
     found = await node.ask("POST", "/v1/service-offers/drop", {"by": options.id})
-    return render.tell(options, found, f"{len(found['offers']):,} offers dropped")
+    return render.tell(options, found, f"dropped {len(found['offers']):,}")
 
 
 async def trusted(options: argparse.Namespace, node: NodeClient) -> int:
