@@ -54,13 +54,14 @@ def stream_refusal(
     """Why these events cannot follow that card (None: the stream is new), or None when they can;
     `again` says that the batch has events for the stream already."""
     new, name = commit.card, commit.card.stream
-    if not name or not new.family or not 1 <= commit.count <= new.seq or again:
+    anew = commit.forgets is not None and new.seq != commit.count
+    if not name or not new.family or not 1 <= commit.count <= new.seq or anew or again:
         return StoreError(
             f"malformed commit for stream {name!r}: {commit.count} events ending at number "
             f"{new.seq}" + (", and others before them" if again else ""),
             code="malformed_commit",
         )
-    stored, expected = (card.seq if card else 0), new.seq - commit.count
+    stored, expected = (card.seq if card else 0), commit.expected
     if stored != expected:
         return Conflict(
             f"stream {name} ends at event {stored}, but the commit follows event {expected}: "

@@ -1,10 +1,11 @@
 """What a node needs from a store: streams of events, each with a card of what they come to.
 
 A stream is the history of one thing: an order, a hold, a record of a module. Its events have
-consecutive numbers from 1. The card is written in the transaction of the events it sums up, so
-opening a node costs what is open, not what has ever been; the events remain the truth, and a card
-can be rebuilt from them. Events are written by `Journal.commit` alone (`Batch.streams`), in one
-transaction with each other and with their cards.
+consecutive numbers from 1; one that begins anew forgets those before and counts from 1 again. The
+card is written in the transaction of the events it sums up, so opening a node costs what is open,
+not what has ever been; the events remain the truth, and a card can be rebuilt from them. Events are
+written by `Journal.commit` alone (`Batch.streams`), in one transaction with each other and with
+their cards.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ class StreamCommit(msgspec.Struct, frozen=True, kw_only=True):
     events: bytes  # a JSON array of `count` events
     count: int
     at: int
+    #: Where the stream begins anew with these: the number of the last one that is forgotten.
+    forgets: int | None = None
+
+    @property
+    def expected(self) -> int:
+        """The number of the event that it follows."""
+        return self.card.seq - self.count if self.forgets is None else self.forgets
 
 
 class StreamEvents(msgspec.Struct, frozen=True):

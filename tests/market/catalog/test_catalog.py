@@ -275,6 +275,36 @@ def test_a_full_catalog_takes_trusted_offers_in_the_place_of_strangers(clock: Ma
     assert admit(catalog, relay(offer(**now))) == ("stored", ""), "what has expired leaves"
 
 
+def test_a_full_catalog_is_shared_by_who_is_trusted_as_much(clock: ManualClock) -> None:
+    catalog = OfferCatalog(clock=clock, known_peers=KNOWN, max_rows=4)
+
+    def all_of(keys: Keys, first: int, count: int, source: Keys) -> list[str]:
+        numbers = range(first, first + count)
+        given = [relay(numbered(keys, f"offer:n{number}", 1), source) for number in numbers]
+        return [one.status for one in catalog.admit_all(given, source_node=source.node_id)]
+
+    assert all_of(PEER, 0, 5, PEER) == ["stored"] * 4 + ["rejected"]
+    assert all_of(OTHER, 20, 3, OTHER) == ["stored"] * 2 + ["rejected"]
+    assert names(catalog) == ["offer:n2", "offer:n20", "offer:n21", "offer:n3"]
+    catalog.facts.trust(STRANGER.participant_id)
+    assert all_of(STRANGER, 30, 5, STRANGER) == ["stored"] * 4 + ["rejected"]
+    assert all_of(OTHER, 22, 1, OTHER) == ["rejected"]
+    catalog.facts.trust(OTHER.participant_id)
+    assert all_of(OTHER, 40, 3, OTHER) == ["stored"] * 2 + ["rejected"]
+    catalog.close()
+
+
+def test_an_offer_that_says_that_it_never_expires_is_kept_for_a_while(
+    catalog: OfferCatalog, clock: ManualClock
+) -> None:
+    given = relay(offer(**{"expires-at": "9999-01-01T00:00:00Z"}))
+    admit(catalog, given)
+    pass_time(clock, 60 * DAY)
+    catalog.purge()
+    assert names(catalog) == []
+    assert admit(catalog, given) == ("stored", ""), "whoever has it tells it again"
+
+
 # -- forwarding ------------------------------------------------------------------------------
 
 

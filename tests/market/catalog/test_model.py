@@ -24,7 +24,7 @@ class Pair:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._clock = ManualClock(START)
-        self.model = Model()
+        self.model = Model(remembers=False)
         self.catalog = self._opened()
 
     def _opened(self) -> OfferCatalog:

@@ -41,6 +41,19 @@ def add(state: Sum | None, event: Added) -> Sum:
 SUMS = Family("sum", Sum, Added, add, is_open=lambda state: state.total < 10)
 
 
+class Set(msgspec.Struct, frozen=True, tag="set"):
+    amount: int
+
+
+def set_or_add(state: Sum | None, event: Added | Set) -> Sum:
+    return Sum(event.amount) if isinstance(event, Set) else add(state, event)
+
+
+NEWEST = Family(
+    "newest", Sum, Added | Set, set_or_add, begins_anew=lambda event: isinstance(event, Set)
+)
+
+
 def entities_on(store: MemoryStore) -> Entities:
     return Entities(store, ManualClock(1000), Writer(store), (SUMS,))
 
@@ -429,3 +442,32 @@ def test_a_stream_of_an_unknown_family_stops_the_start() -> None:
     other = Family("other", Sum, Added, add)
     with pytest.raises(StoreError, match="newer version"):
         Entities(store, ManualClock(1), Writer(store), (other,)).load()
+
+
+@pytest.mark.parametrize("waits", [(0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (1, 0, 0, 1)])
+def test_a_thing_that_begins_anew_keeps_no_history_of_before(
+    waits: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Whether the blocks before are durable by then, wait, or are the same."""
+
+    async def scenario(store: Any) -> None:
+        entities = Entities(store, ManualClock(1000), Writer(store), (NEWEST,))
+        for number, wait in enumerate(waits):
+            with entities.change() as change:
+                change.add(NEWEST, "a", Added(number))
+                assert change.add(NEWEST, "a", Set(number)) == Sum(number)
+                change.add(NEWEST, "a", Added(10))
+            if wait:
+                await entities.durable()
+        with entities.change() as change:
+            change.add(NEWEST, "a", Added(100))
+        await entities.durable()
+        events = [NEWEST.events_in(row.events)
+                  for row in store.node_streams.stream_events("state/newest/a")]  # fmt: skip
+        assert [one for row in events for one in row] == [Set(3), Added(10), Added(100)]
+        report = check_streams(store.node_streams, (NEWEST,))
+        assert (report.events, report.problems) == (3, [])
+
+    with closing(SqliteStore(tmp_path / "a.db")) as store:
+        for each in (MemoryStore(), store):
+            asyncio.run(scenario(each))

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from anabranch.market.catalog.relays import SKEW_MS, encoded, problem_of, route_of
+from anabranch.market.catalog.room import Kept, Leaving, share_of
 from anabranch.market.catalog.routes import Route, Trust, expires_at, trust_of
 from anabranch.market.catalog.rules import Keep, Known, Refuse, decide
 from anabranch.market.documents import check
@@ -27,19 +28,17 @@ _REVIEW = """
 UPDATE offers SET trust_level = ?, source_node_id = ?, relay_origin_node_id = ?, relay_hops = ?,
     do_not_forward = ? WHERE offer_id = ?
 """
-#: Of two rows the one that leaves first: what has expired, then the oldest one of a stranger.
-_LEAVING_ENDED = """
-SELECT offer_id FROM offers WHERE source = 'observed' AND expires_at <= ?
-ORDER BY expires_at, offer_id LIMIT 1
-"""
-_LEAVING_UNSEEN = """
-SELECT offer_id FROM offers WHERE trust_level = 'untrusted' ORDER BY observed_at, offer_id LIMIT 1
+_KEPT = """
+SELECT observed_at, offer_id, trust_level, provider, source_node_id, expires_at
+FROM offers WHERE source = 'observed'
 """
 #: Late, or from a clock that was set back since.
 _PURGE_UNSEEN = """
 DELETE FROM offers WHERE trust_level = 'untrusted' AND (observed_at <= ? OR observed_at > ?)
 """
 _PURGE_ENDED = "DELETE FROM offers WHERE source = 'observed' AND expires_at <= ?"
+#: Its provider alone says when an offer expires. Whoever still has it tells it again.
+_PURGE_OLD = "DELETE FROM offers WHERE source = 'observed' AND observed_at <= ?"
 _TRUSTED = """
 SELECT participant FROM trust_facts
 WHERE number IN (SELECT max(number) FROM trust_facts GROUP BY participant) AND fact = 'added'
@@ -51,6 +50,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     offer_bytes: int
     untrusted_ms: int
     expired_ms: int
+    observed_ms: int
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +116,7 @@ class Admitting:
         self._given = frozenset(trusted)
         self._trusted: frozenset[str] | None = None
         self._rows = -1  # of others; counted when it matters
+        self._leaving: Leaving | None = None
 
     def all_of(self, candidates: Sequence[Candidate]) -> list[Admission]:
         self.purge()
@@ -127,7 +128,8 @@ class Admitting:
         times = self._now - self._limits.untrusted_ms, self._now + SKEW_MS
         unseen = self._db.execute(_PURGE_UNSEEN, times)
         ended = self._db.execute(_PURGE_ENDED, (self._now - self._limits.expired_ms,))
-        gone = unseen.rowcount + ended.rowcount
+        old = self._db.execute(_PURGE_OLD, (self._now - self._limits.observed_ms,))
+        gone = unseen.rowcount + ended.rowcount + old.rowcount
         if gone:
             self._rows = -1
         return gone
@@ -149,7 +151,7 @@ class Admitting:
             self._review(name, known, decision)
             message = f"version {row['sequence']} is known; only a greater number replaces it"
             return Admission(status="stale", reason="sequence", message=message, offer_id=name)
-        if decision.is_new and not self._make_room(trusted=decision.trust != "untrusted"):
+        if decision.is_new and not self._make_room(offer, decision.trust, decision.route.source):
             message = f"the catalog keeps {self._limits.max_rows:,} offers of others"
             return _rejected(name, "catalog-full", message)
         self._put(offer, "observed", decision.trust, decision.route, candidate.record_id)
@@ -189,22 +191,30 @@ class Admitting:
 
     # -- room ----------------------------------------------------------------------------------
 
-    def _make_room(self, *, trusted: bool) -> bool:
-        """For one more. What has expired leaves; for a trusted offer also the oldest one of a
-        stranger. No stranger makes another one leave."""
+    def _make_room(self, offer: Mapping[str, Any], trust: Trust, source: str) -> bool:
+        """For one more."""
+        share = share_of(trust, offer["provider/participant-id"], source)
         if self._rows < 0:
             counted = "SELECT count(*) FROM offers WHERE source = 'observed'"
             (self._rows,) = self._db.execute(counted).fetchone()
         if self._rows < self._limits.max_rows:
             self._rows += 1
-            return True
-        leaving = self._db.execute(_LEAVING_ENDED, (self._now,)).fetchone()
-        if leaving is None and trusted:
-            leaving = self._db.execute(_LEAVING_UNSEEN).fetchone()
-        if leaving is None:
+        elif not self._leave(trust, share):
             return False
-        self._db.execute("DELETE FROM offers WHERE offer_id = ?", (leaving[0],))
+        if self._leaving is not None:
+            self._leaving.add(offer["offer/id"], trust, share)
         return True
+
+    def _leave(self, trust: Trust, share: str) -> bool:
+        if self._leaving is None:
+            self._leaving = Leaving(
+                Kept(at, name, level, share_of(level, provider, node), ends <= self._now)
+                for at, name, level, provider, node, ends in self._db.execute(_KEPT)
+            )
+        while name := self._leaving.first_for(trust, share):
+            if self._db.execute("DELETE FROM offers WHERE offer_id = ?", (name,)).rowcount:
+                return True
+        return False
 
     # -- offers of the node itself ---------------------------------------------------------------
 

@@ -52,6 +52,7 @@ class OfferCatalog:
         offer_bytes: int = 64 * 1024,
         untrusted_seconds: int = 3_600,
         expired_seconds: int = 7 * 86_400,
+        observed_seconds: int = 60 * 86_400,
     ) -> None:
         self.clock = clock or SystemClock()
         self.node_id = node_id
@@ -61,6 +62,7 @@ class OfferCatalog:
             offer_bytes=offer_bytes,
             untrusted_ms=untrusted_seconds * 1000,
             expired_ms=expired_seconds * 1000,
+            observed_ms=observed_seconds * 1000,
         )
         self.file = CatalogFile(path)
         #: Trusted providers, sources, the cursor of the replay, and what was refused.
@@ -165,7 +167,7 @@ class OfferCatalog:
             return parties_in(db, relays, source_node)
 
     def purge(self) -> int:
-        """Take out what strangers sent an hour ago, and what expired long ago; how many."""
+        """Take out what strangers sent an hour ago, and what expired or came long ago; how many."""
         with self.file.change() as db:
             now = self.clock.now()
             return Admitting(db, now=now, limits=self.limits, known_peers=(), trusted=()).purge()

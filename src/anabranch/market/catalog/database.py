@@ -98,6 +98,12 @@ CREATE TABLE diagnostics (
 );
 """
 
+#: Also in a file of an earlier version, which goes on without it.
+_BY_AGE = """
+CREATE INDEX IF NOT EXISTS offers_by_age ON offers (observed_at, offer_id)
+    WHERE source = 'observed'
+"""
+
 
 class CatalogFile:
     """Two connections, one to write and one to look, that several threads of a process may use one
@@ -186,6 +192,7 @@ def _prepare(db: sqlite3.Connection, path: str) -> None:
             db.execute(statement)
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {VERSION}")
+    db.execute(_BY_AGE)
     db.execute("COMMIT")
 
 

@@ -41,7 +41,8 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 class Family(Generic[S]):
     """How things of one kind are kept. `evolve(state, event)` is pure and the only code that
-    changes a state; the first event of a thing gets None."""
+    changes a state; the first event of a thing gets None. Of an event that `begins_anew` it does
+    not look at the state before, and what was before is not kept."""
 
     def __init__(
         self,
@@ -53,12 +54,14 @@ class Family(Generic[S]):
         is_open: Callable[[S], bool] = lambda _state: False,
         wake: Callable[[S], int | None] = lambda _state: None,
         group: Callable[[S], str] = lambda _state: "",
+        begins_anew: Callable[[Any], bool] = lambda _event: False,
     ) -> None:
         self.name = name
         self.evolve = evolve
         self.is_open = is_open
         self.wake = wake
         self.group = group
+        self.begins_anew = begins_anew
         self._states = msgspec.json.Decoder(state)
         self._events = msgspec.json.Decoder(list[event])
 
@@ -114,6 +117,11 @@ class _Pending(NamedTuple):
     entry: _Entry
     events: list[Any]
     before: Any
+    anew: bool = False  # with the first of these events
+
+    @property
+    def seq(self) -> int:
+        return (0 if self.anew else self.entry.card.seq) + len(self.events)
 
 
 class Change:
@@ -147,13 +155,15 @@ class Change:
         """The thing after this event."""
         key = family, thing
         if key in self.added:
-            (card, state), events, before = self.added[key]
+            (card, state), events, before, anew = self.added[key]
         else:
             entry = self._entry(family, thing)
             card, state = entry if entry else (self._blank(family, thing), None)
-            events, before = [], state
+            events, before, anew = [], state, False
+        if family.begins_anew(event) and state is not None:
+            events, state, anew = [], None, True
         after = family.evolve(state, event)
-        self.added[key] = _Pending(_Entry(card, after), [*events, event], before)
+        self.added[key] = _Pending(_Entry(card, after), [*events, event], before, anew)
         return after
 
     def _blank(self, family: Family[Any], thing: str) -> StreamCard:
@@ -305,8 +315,8 @@ class Entities:
         if change.after != self.made:
             self._require_unchanged(change)
         cards = [
-            family.card_of(entry.card, entry.state, seq=entry.card.seq + len(events), at=change.now)
-            for (family, _), (entry, events, _) in change.added.items()
+            family.card_of(one.entry.card, one.entry.state, seq=one.seq, at=change.now)
+            for (family, _), one in change.added.items()
         ]  # both before anything is changed: what a family says may raise
         events = [_encode(pending.events) for pending in change.added.values()]
         for card, data, ((family, thing), pending) in zip(
@@ -315,7 +325,7 @@ class Entities:
             key = family.name, thing
             self._open[family.name].pop(thing, None)
             self._closed.pop(key, None)
-            self._queue(card, data, len(pending.events), change.now)
+            self._queue(card, data, pending, change.now)
             self._remember(key, _Entry(card, pending.entry.state))
             self._wakes.put(key, card.wake)
             self._news.append(Changed(family, thing, pending.before, pending.entry.state))
@@ -323,18 +333,22 @@ class Entities:
 
     def _require_unchanged(self, change: Change) -> None:
         """Blocks are not to overlap; one that does is refused where it would lose events."""
-        for (family, thing), (entry, _, _) in change.added.items():
+        for (family, thing), (entry, *_) in change.added.items():
             current = self.entry(family, thing)
             if (current.card.seq if current else 0) != entry.card.seq:
                 raise RuntimeError(f"two blocks at once changed {entry.card.stream}")
 
-    def _queue(self, card: StreamCard, data: bytes, count: int, now: int) -> None:
+    def _queue(self, card: StreamCard, data: bytes, pending: _Pending, now: int) -> None:
         """Blocks that wait for the same write become one commit a stream."""
-        earlier = self._batch.get(card.stream)
-        if earlier is not None:
+        earlier, count, forgets = self._batch.get(card.stream), len(pending.events), None
+        if pending.anew:
+            forgets = earlier.expected if earlier else pending.entry.card.seq
+        elif earlier is not None:
             data = earlier.events[:-1] + b"," + data[1:]
-            count += earlier.count
-        self._batch[card.stream] = StreamCommit(card=card, events=data, count=count, at=now)
+            count, forgets = earlier.count + count, earlier.forgets
+        self._batch[card.stream] = StreamCommit(
+            card=card, events=data, count=count, at=now, forgets=forgets
+        )
 
     def _remember(self, key: Key, entry: _Entry) -> _Entry:
         if entry.card.open:

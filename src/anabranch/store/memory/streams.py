@@ -25,6 +25,8 @@ class MemoryStreams:
         for commit in commits:
             card = commit.card
             self._cards[card.stream] = card
+            if commit.forgets is not None:
+                self._events.pop(card.stream, None)
             row = StreamEvents(card.seq - commit.count + 1, commit.count, commit.at, commit.events)
             self._events.setdefault(card.stream, []).append(row)
 

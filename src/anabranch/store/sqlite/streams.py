@@ -33,9 +33,11 @@ def write(db: sqlite3.Connection, commits: Sequence[StreamCommit]) -> bool:
     if len({commit.card.stream for commit in commits}) != len(commits):
         return False
     for commit in commits:
-        card, expected = commit.card, commit.card.seq - commit.count
-        if commit.count < 1 or not _move(db, card, expected):
+        anew = commit.forgets is not None and commit.card.seq != commit.count
+        if commit.count < 1 or anew or not _move(db, commit.card, commit.expected):
             return False
+    if forgotten := [one.card.stream for one in commits if one.forgets is not None]:
+        db.execute(STATEMENTS["forget_stream_events"], _names(forgotten))
     rows = [(one.card.stream, one.card.seq, one.count, one.at, one.events) for one in commits]
     db.executemany(_APPEND, rows)
     return True
@@ -51,6 +53,10 @@ def _move(db: sqlite3.Connection, card: StreamCard, expected: int) -> bool:
     if db.execute(_MOVE, (*moved, *where, *kept)).rowcount == 1:
         return True
     return db.execute(_TURN, (*moved, *kept, *where)).rowcount == 1
+
+
+def _names(streams: list[str]) -> dict[str, str]:
+    return {"streams": msgspec.json.encode(streams).decode()}
 
 
 def _row(card: StreamCard) -> Row:
@@ -140,7 +146,6 @@ class SqliteStreams:
             return 0
         with self._transaction() as db:  # asked again: a commit may have been faster
             names = [name for (name,) in db.execute(STATEMENTS["closed_streams"], given)]
-            gone = {"streams": msgspec.json.encode(names).decode()}
-            db.execute(STATEMENTS["forget_stream_events"], gone)
-            db.execute(STATEMENTS["forget_streams"], gone)
+            db.execute(STATEMENTS["forget_stream_events"], _names(names))
+            db.execute(STATEMENTS["forget_streams"], _names(names))
         return len(names)

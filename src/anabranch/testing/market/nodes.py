@@ -132,6 +132,8 @@ class Surroundings(Protocol):
 
     def folder_of(self, node: WorldNode) -> Path: ...
 
+    def node_ids(self) -> list[str]: ...
+
 
 class WorldNode:
     """One node, over all its lives. `node` is None while it is down."""
@@ -244,6 +246,8 @@ class WorldNode:
     def _made(self) -> Node:
         executors = [self._executor(module, given) for module, given in self.spec.modules.items()]
         raw = {"modules": executors, **self.spec.config}
+        # The nodes of a world are no strangers to each other, unless its author says otherwise.
+        raw["offers"] = {"federation": self.world.node_ids(), **raw.get("offers", {})}
         config = NodeConfig(
             name=self.name,
             url=self.url,

@@ -87,6 +87,9 @@ class World:
     def node(self, name: str) -> WorldNode:
         return self._nodes[name]
 
+    def node_ids(self) -> list[str]:
+        return [one.node_id for one in self._nodes.values()]
+
     @property
     def nodes(self) -> Nodes:
         return Nodes(self._nodes)

@@ -196,6 +196,24 @@ class StreamsSuite:
         self._write(a_stream("s/a"))
         assert len(streams.stream_events("s/a")) == 1, "it begins anew"
 
+    def test_a_stream_that_begins_anew_forgets_the_events_before(self) -> None:
+        if (streams := self._kept()) is None:
+            return
+        self._write(a_stream("s/a", 3, 3), a_stream("s/b", 2, 2))
+        anew = msgspec.structs.replace(a_stream("s/a", 2, 2), forgets=3)
+        stale = msgspec.structs.replace(anew, forgets=2)
+        with refused(Conflict, "s/a"):
+            self._write(stale)
+        with refused(StoreError, "malformed"):
+            self._write(msgspec.structs.replace(a_stream("s/a", 3, 2), forgets=3))
+        assert len(streams.stream_events("s/a")) == 1
+        self._write(anew)
+        assert streams.stream("s/a") == anew.card
+        assert streams.stream_events("s/a") == [StreamEvents(1, 2, anew.at, anew.events)]
+        self._write(a_stream("s/a", 3))
+        assert [row.first_seq for row in streams.stream_events("s/a")] == [1, 3]
+        assert len(streams.stream_events("s/b")) == 1
+
     def _kept(self) -> Streams | None:
         return self.store.node_streams
 

@@ -110,4 +110,4 @@ async def read(at: Host, path: str) -> Answer:
 
 
 def holders(at: Host, capability: str = CAPABILITY) -> list[str]:
-    return [row["node_id"] for row in at.context.directory.holders(capability)]
+    return sorted(row["node_id"] for row in at.context.directory.holders(capability))

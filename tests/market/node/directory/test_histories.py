@@ -42,6 +42,7 @@ class Model:
     def __init__(self) -> None:
         self.registered: dict[str, tuple[int, dict[str, Any], int, int]] = {}
         self.sequences: dict[str, int] = {}
+        self.published: dict[str, int] = {}
         self.issued: dict[str, int] = {}
         self.revoked: set[tuple[str, str]] = set()
 
@@ -51,7 +52,7 @@ class Model:
             return 403
         if (node, passport["passport_id"]) in self.revoked:
             return 403
-        if sequence <= self.sequences.get(node, 0):
+        if sequence <= self.sequences.get(node, 0) and now <= self.published[node]:
             return 409
         known = self.registered.get(node)
         if known and known[1]["passport_id"] == passport["passport_id"] and issued < known[2]:
@@ -59,6 +60,7 @@ class Model:
         status = 200 if node in self.sequences else 201
         self.registered[node] = (sequence, passport, issued, ends)
         self.sequences[node] = sequence
+        self.published[node] = now
         return status
 
     def revoke(self, node: str, passport: dict[str, Any]) -> None:
@@ -157,6 +159,7 @@ def test_the_model_refuses_what_it_should() -> None:
     passport = {"passport_id": "p", "_issued": NOW, "_ends": NOW + 10}
     assert model.register("n", passport, 1, NOW) == 201
     assert model.register("n", passport, 1, NOW) == 409
+    assert model.register("n", passport, 1, NOW + 1) == 200
     assert model.register("n", passport, 2, NOW + 10) == 403
     assert model.holders(NOW) == ["n"]
     model.revoke("n", passport)

@@ -60,7 +60,7 @@ async def counts(one: Host, passport: dict[str, Any], **more: Any) -> bool:
     ("case", "expected"),
     [
         ("its operator", True),
-        ("not presented", False),
+        ("withdrawn", False),
         ("of another node", False),
         ("on the list", True),
         ("on the list of the capability", True),
@@ -86,15 +86,17 @@ def test_a_passport_counts_if_its_issuer_may_issue_it_here(case: str, expected: 
         "operators may not": {"policies": {CAPABILITY: {"operator": False}}},
         "ledger by one on the list": {"issuers": [N3.participant_id]},
     }
-    own = case in ("its operator", "not presented", "operators may not", "ledger of its operator")
+    own = case in ("its operator", "withdrawn", "operators may not", "ledger of its operator")
     own = own or case == "bound to another participant"
     more = LEDGER if "ledger" in case else {}
 
     async def scenario() -> None:
         one = await host(MemoryNetwork(), directory=section.get(case, {})).open()
         passport = passport_of(N2, N2 if own else N3, **more)
-        shown = advertisement_of(N2) if case == "not presented" else None
-        assert await counts(one, passport, advertisement=shown) is expected
+        assert (await register(one, passport, N2)).status == 201
+        if case == "withdrawn":
+            await advertise(one, advertisement_of(N2, at=NOW + 1), 2)
+        assert (holders(one, passport["capability_id"]) == [N2.node_id]) is expected
         await one.close()
 
     run_virtually(scenario())
@@ -337,6 +339,21 @@ def test_steps_find_participants_in_the_cache() -> None:
     run_virtually(scenario())
 
 
+def test_steps_find_participants_of_trusted_nodes_before_all_others() -> None:
+    first, last = sorted((N2, N3), key=lambda signer: signer.participant_id)
+
+    async def scenario() -> None:
+        lists = {"bindings": {last.node_id: last.participant_id}}
+        one = await host(MemoryNetwork(), directory=lists).open()
+        for signer in (first, last):
+            await register(one, passport_of(signer), signer)
+        found = part_of(one).participants(list)
+        assert found.find(asked()) == [last.participant_id, first.participant_id]
+        await one.close()
+
+    run_virtually(scenario())
+
+
 def test_a_step_is_told_that_a_seed_is_unread_where_nobody_is_found() -> None:
     async def scenario() -> None:
         one = await host(MemoryNetwork(), seeds=["http://nowhere.test"]).open()
@@ -346,5 +363,36 @@ def test_a_step_is_told_that_a_seed_is_unread_where_nobody_is_found() -> None:
         await register(one, passport_of(N2), N2)
         assert found.find(asked()) == [N2.participant_id]
         await one.close()
+
+    run_virtually(scenario())
+
+
+def test_strangers_do_not_choose_their_place_in_a_list_and_take_none_of_a_trusted_node() -> None:
+    strangers = [KeySigner(number) for number in range(20, 40)]
+    vouched, named = KeySigner(40), KeySigner(41)
+
+    async def order(number: int) -> list[str]:
+        lists = {"issuers": [N2.participant_id]}
+        peers = {"endpoints": {named.node_id: "http://named.test"}}
+        one = await host(MemoryNetwork(), number, directory=lists, peers=peers).open()
+        for signer in (*strangers, named):
+            await register(one, passport_of(signer), signer)
+        await register(one, passport_of(vouched, N2), vouched)
+        rows = one.context.directory.holders(CAPABILITY)
+        await one.close()
+        again = await host(
+            MemoryNetwork(), number, directory=lists, peers=peers, store=one.store
+        ).open()
+        assert again.context.directory.holders(CAPABILITY) == rows, "it is the same when started"
+        await again.close()
+        nodes = [row["node_id"] for row in rows]
+        trusted = sorted([vouched.node_id, named.node_id])
+        assert (nodes[:2], [row["trusted"] for row in rows[:3]]) == (trusted, [True, True, False])
+        assert sorted(nodes[2:]) == sorted(one.node_id for one in strangers)
+        return nodes[2:]
+
+    async def scenario() -> None:
+        first, second = await order(1), await order(5)
+        assert first not in (second, sorted(first))
 
     run_virtually(scenario())

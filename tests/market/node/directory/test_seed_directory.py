@@ -140,6 +140,33 @@ def test_a_stale_number_is_told_with_both_numbers_and_an_old_document_does_not_c
     at_a_directory(work)
 
 
+def test_a_copy_with_a_number_that_its_node_has_not_signed_keeps_nothing_of_the_node_out() -> None:
+    most = 2**53 - 1
+    passport, renewed = passport_of(N2), passport_of(N2, issued=NOW + 1)
+
+    async def work(one: Host) -> None:
+        copy = advertisement_of(N2, passport)
+        await advertise(one, copy, 1)
+        assert (await advertise(one, copy, most)).status == 200
+        assert (await register(one, passport, N2, most, advertisement=copy)).status == 201
+        assert (await advertise(one, copy, most)).status == 409
+        # What the node publishes later counts whatever its number is.
+        newer = advertisement_of(N2, renewed, at=NOW + 1)
+        assert (await advertise(one, newer, 2)).status == 200
+        assert (await register(one, renewed, N2, 2, advertisement=newer)).status == 200
+        shown = (await read(one, f"/adv/{N2.node_id}")).body
+        assert (shown["advertisement"], shown["sequence/no"]) == (newer, 2)
+        # Once it signs its numbers, they alone say what is newer.
+        numbers: list[dict[str, Any]] = [{"sequence/no": 7}, {"sequence/no": 6}]
+        signed = advertisement_of(N2, renewed, at=NOW + 2, **numbers[0])
+        assert (await advertise(one, newer, most)).status == 200
+        assert (await advertise(one, signed, 7)).status == 200
+        later = advertisement_of(N2, renewed, at=NOW + 3, **numbers[1])
+        assert (await advertise(one, later, 6)).body["current/sequence-no"] == 7
+
+    at_a_directory(work)
+
+
 def test_advertisements_are_listed_after_a_number_or_an_instant(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from anabranch.market.node.api import Answer, Call
+from anabranch.market.node.check import check_streams
 from anabranch.market.node.directory import registry, seed_endpoints, sync
 from anabranch.market.node.directory.artifacts import BYTES_OF, size_of
+from anabranch.market.node.directory.records import FAMILIES
 from anabranch.market.node.directory.settings import DirectorySettings
 from anabranch.market.node.peers.envelope import ENVELOPE_BYTES
 from anabranch.market.node.peers.memory_transport import MemoryNetwork
@@ -98,8 +100,7 @@ def test_a_document_with_half_a_megabyte_more_is_not_kept(what: str) -> None:
 def test_a_stranger_has_as_many_capabilities_as_fit_and_a_trusted_node_all_of_them() -> None:
     async def fill(one: Host, node: KeySigner, issuer: KeySigner) -> list[int]:
         passports = [passport_of(node, issuer, capability=f"c{number}") for number in range(64)]
-        return [(await register(one, each, node, advertisement=advertisement_of(
-            node, passports[0]))).status for each in passports]  # fmt: skip
+        return [(await register(one, each, node)).status for each in passports]
 
     async def work(one: Host) -> None:
         statuses = await fill(one, N2, N2)
@@ -245,16 +246,59 @@ def test_strangers_at_a_seed_take_no_room_of_a_reader_that_is_for_others(
     run_virtually(scenario())
 
 
-def test_a_stranger_who_registers_for_a_trusted_node_has_no_part_of_its_room() -> None:
+def test_a_stranger_registers_nothing_for_a_node_that_has_not_presented_it() -> None:
+    stranger, own = KeySigner(20), passport_of(N2, capability="own")
+
     async def work(one: Host) -> None:
-        vouched = advertisement_of(N2, passport_of(N2, ISSUER))
-        await advertise(one, vouched)
-        statuses = []
-        for number in range(8):
-            passport = passport_of(N2, N4, capability=f"c{number}")
-            assert (await register(one, passport, N2, 1, advertisement=vouched)).status == 201
-            statuses.append((await revoke(one, revocation_of(passport, N4))).status)
-        assert statuses == [200] * 6 + [429] * 2
+        vouched = passport_of(N2, ISSUER)
+        shown = advertisement_of(N2, own)
+        await advertise(one, shown)
+        for number in range(registry.CAPABILITIES_OF_A_NODE):
+            junk = passport_of(N2, stranger, capability=f"c{number}")
+            answer = await register(one, junk, N2, advertisement=shown)
+            assert (answer.status, answer.body["code"]) == (403, "not-presented")
+        # Neither under what the node presents, nor with what it presented before.
+        other = passport_of(N2, stranger, capability="own", passport_id=own["passport_id"])
+        larger = passport_of(N2, capability="own", scope={"x": "y" * 9000})
+        for each in (other, larger):
+            assert (await register(one, each, N2, advertisement=shown)).status == 403
+        newer = advertisement_of(N2, at=NOW + 1)
+        await advertise(one, newer, 2)
+        assert (await register(one, own, N2, 3, advertisement=shown)).status == 403
+        # What the node presents, and what a trusted issuer says of it, is taken as ever.
+        assert (await register(one, vouched, N2, 2, advertisement=newer)).status == 201
+        again = advertisement_of(N2, own, at=NOW + 2)
+        assert (await register(one, own, N2, 3, advertisement=again)).status == 201
+
+    at_a_directory(work, issuers=[ISSUER.participant_id])
+
+
+def test_an_endorsement_that_anybody_may_have_written_makes_room_for_what_its_node_says() -> None:
+    passports = [passport_of(N2, capability=f"c{number}") for number in range(4)]
+    shown = advertisement_of(N2, *passports[:2])
+
+    async def work(one: Host) -> None:
+        for each, size in zip(passports, (9000, 15_000), strict=False):
+            more: dict[str, Any] = {"endorsement": {"by": "x" * size}}
+            assert (await register(one, each, N2, advertisement=shown, **more)).status == 201
+        more = {"endorsement": {"by": "x" * 17_000}}
+        assert (await register(one, passports[0], N2, 2, advertisement=shown, **more)).status == 413
+        grown = advertisement_of(N2, *passports, at=NOW + 1, x="y" * 10_000)
+        assert (await advertise(one, grown, 2)).status == 200
+        rows = (await read(one, f"/cap/{N2.node_id}")).body["items"]
+        assert ["endorsement" in row for row in rows] == [True, False]
+        assert size_of(rows) + size_of(grown) < DirectorySettings().node_bytes
+        assert (await register(one, passports[2], N2, 2, advertisement=grown)).status == 201
+
+    at_a_directory(work)
+
+
+def test_a_stranger_takes_no_part_of_the_room_of_a_trusted_node_by_its_name() -> None:
+    async def work(one: Host) -> None:
+        await advertise(one, advertisement_of(N2, passport_of(N2, ISSUER)))
+        junk = (passport_of(N2, N4, capability=f"c{number}") for number in range(6))
+        statuses = [(await revoke(one, revocation_of(each, N4))).status for each in junk]
+        assert statuses == [200] * 4 + [429] * 2
 
     at_a_directory(work, issuers=[ISSUER.participant_id], revocations_max=8)
 
@@ -296,6 +340,22 @@ def test_the_operator_drops_revocations_of_strangers_and_none_that_is_needed() -
         await again.close()
 
     run_virtually(scenario())
+
+
+def test_of_what_a_node_publishes_all_the_time_the_newest_alone_is_kept() -> None:
+    async def work(one: Host) -> None:
+        for number in range(1, 20):
+            passport = passport_of(N2, issued=NOW + number)
+            shown = advertisement_of(N2, passport, at=NOW + number, x="x" * 5000)
+            assert (await register(one, passport, N2, number, advertisement=shown)).status < 300
+        streams = one.store.node_streams
+        assert streams is not None
+        rows = [row for name in streams.stream_names() if N2.node_id in name
+                for row in streams.stream_events(name)]  # fmt: skip
+        assert sum(row.count for row in rows) == 2
+        assert check_streams(streams, FAMILIES).problems == []
+
+    at_a_directory(work)
 
 
 def test_what_has_ended_in_a_directory_takes_no_room_on_the_disk_after_a_while() -> None:

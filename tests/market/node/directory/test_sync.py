@@ -14,7 +14,7 @@ from anabranch.market.node.directory import seed_endpoints, sync
 from anabranch.market.node.directory.registry import CAPABILITIES_OF_A_NODE
 from anabranch.market.node.directory.seed_endpoints import ITEMS_MAX
 from anabranch.market.node.directory.settings import DirectorySettings
-from anabranch.market.node.peers.memory_transport import ARRIVES, LOST, MemoryNetwork
+from anabranch.market.node.peers.memory_transport import ARRIVES, LOST, Fate, MemoryNetwork, Sent
 from market.node.peers.support import Host, KeySigner
 from market.support import NOW
 from virtual import run_virtually
@@ -137,14 +137,41 @@ def test_what_a_seed_said_does_not_count_where_no_word_of_it_comes_any_more() ->
 
 
 @pytest.mark.parametrize(
-    ("life", "expected"), [(None, 60_000), (10 * HOUR, 60_000), (60_000, 30_000), (1000, 1000)]
+    ("life", "expected"), [(None, 60_000), (10 * HOUR, 60_000), (60_000, 30_000), (1000, 10_000)]
 )
 def test_seeds_are_read_within_half_the_shortest_life(life: int | None, expected: int) -> None:
     async def scenario() -> None:
-        one = await host(MemoryNetwork()).open()
-        await register(one, passport_of(N2, life=life), N2)
+        lists = {"issuers": [N3.participant_id]}
+        one = await host(MemoryNetwork(), directory=lists).open()
+        await register(one, passport_of(N2, N3, life=life), N2)
         await register(one, passport_of(N3, life=100 * HOUR), N3)
         assert part_of(one).sync.delay_ms == expected
+        quicker = await host(MemoryNetwork(), directory={**lists, "sync_ms": 2000}).open()
+        await register(quicker, passport_of(N2, N3, life=life), N2)
+        assert part_of(quicker).sync.delay_ms == 2000, "as it is set"
+
+    run_virtually(scenario())
+
+
+@pytest.mark.parametrize("issuer", [N2, N4, N3], ids=["the node", "a stranger", "one it trusts"])
+def test_a_passport_that_does_not_count_makes_no_reader_ask_more_often(issuer: KeySigner) -> None:
+    """Strangers may issue any; one of an issuer whom the reader trusts is not valid yet."""
+    asked: list[str] = []
+
+    def fate(sent: Sent) -> Fate:
+        asked.append(sent.path)
+        return ARRIVES
+
+    async def scenario() -> None:
+        network = MemoryNetwork()
+        seed, reader = await pair(network, directory={"issuers": [N3.participant_id]})
+        await reader.open()
+        short = passport_of(N2, issuer, issued=seed.clock.now() + 299_000, life=2000)
+        shown = advertisement_of(N2, short, at=seed.clock.now())
+        assert (await register(seed, short, N2, advertisement=shown)).status == 201
+        network.fate = fate
+        await asyncio.sleep(600)
+        assert sum(path.startswith("/revocations") for path in asked) <= 22
 
     run_virtually(scenario())
 

@@ -116,8 +116,8 @@ class Directory:
     def __init__(self) -> None:
         self.known = {PEER.node_id: "http://peer", OTHER.node_id: "http://other"}
 
-    def endpoint(self, node_id: str) -> str:
-        return self.known.get(node_id, "")
+    def is_trusted(self, node_id: str) -> bool:
+        return node_id in self.known
 
 
 class Outcome(msgspec.Struct, frozen=True):

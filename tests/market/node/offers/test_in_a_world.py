@@ -15,6 +15,7 @@ from anabranch.market.node.offers import laws
 from anabranch.market.node.offers.config import OffersConfig
 from anabranch.testing.market import World
 from anabranch.testing.market.disk import Died
+from anabranch.testing.market.nodes import NodeSpec, WorldSigner
 
 PATH = "/v1/service-offers"
 
@@ -63,6 +64,36 @@ def test_offers_are_fetched_and_are_there_after_a_crash() -> None:
             )
             assert answer.body["counts"] == {"stored": 1}
             assert (await a.request("GET", f"{PATH}?source=observed")).body["offers"] == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("way", ["published", "given", "bound", "vouched for"])
+def test_a_peer_is_known_that_the_node_trusts_and_not_one_that_has_published_an_address(
+    way: str,
+) -> None:
+    b = WorldSigner(NodeSpec(name="b"))
+    config: dict[str, Any] = {"offers": {"federation": "known-peers"}}
+    if way == "given":
+        config["peers"] = {"endpoints": {b.node_id: "http://b.world"}}
+    elif way == "bound":
+        config["directory"] = {"bindings": {b.node_id: b.participant_id}}
+    elif way == "vouched for":
+        config["directory"] = {"issuers": [b.participant_id]}
+
+    async def scenario() -> None:
+        own = {"directory": {"passports": ["offer-catalog"]}}
+        nodes = [{"name": "a", "config": config}, {"name": "b", "config": own}]
+        async with World(nodes) as world:
+            a = world["a"]
+            assert a.node is not None
+            assert a.node.context.directory.endpoint(b.node_id)  # anyone may publish one
+            await published(world["b"], "b1")
+            body = {"node_ids": [a.node_id]}
+            await world["b"].request("POST", f"{PATH}/push", body)
+            counts = (await a.request("GET", f"{PATH}?source=all")).body["counts"]
+            seen_ones = int(way != "published")
+            assert (counts["observed"], counts["hidden"]) == (seen_ones, 1 - seen_ones)
 
     asyncio.run(scenario())
 

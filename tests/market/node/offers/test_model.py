@@ -47,13 +47,19 @@ class Row(NamedTuple):
     provider: Keys
     sequence: int
     trust: int  # 2: the provider, 1: the way, 0: nothing
-    way: tuple[Keys, Keys]
+    way: tuple[Keys, Keys]  # origin and source
     since: int
+
+    @property
+    def share(self) -> Keys:
+        return self.provider if self.trust == 2 else self.way[1]
 
 
 class Model:
-    def __init__(self) -> None:
+    def __init__(self, *, remembers: bool = True) -> None:
+        self._remembers = remembers
         self.rows: dict[str, Row] = {}
+        self.gone: dict[str, Row] = {}  # had to leave; no version before them is taken
         self.own: set[str] = set()
         self.trusted: set[Keys] = set()
         self.known: set[Keys] = {PEER, OTHER}
@@ -66,6 +72,9 @@ class Model:
             return "rejected"
         way = origin, source
         row, trust = self.rows.get(name), self._trust(provider, way)
+        gone = self.gone.get(name)
+        if row is None and gone and gone.provider is provider and sequence < gone.sequence:
+            return "stale"
         if row is None:
             return self._new(name, Row(provider, sequence, trust, way, self.now))
         if row.provider is not provider:
@@ -88,12 +97,29 @@ class Model:
 
     def _new(self, name: str, row: Row) -> str:
         if len(self.rows) >= ROWS_MAX:
-            strangers = [(one.since, key) for key, one in self.rows.items() if not one.trust]
-            if not row.trust or not strangers:
+            leaving = self._leaving(row)
+            if not leaving:
                 return "rejected"
-            del self.rows[min(strangers)[1]]
+            left = self.rows.pop(leaving)
+            if left.trust and self._remembers:
+                self.gone[leaving] = left
         self.rows[name] = row
+        self.gone.pop(name, None)
         return "stored"
+
+    def _leaving(self, new: Row) -> str:
+        """The oldest one of whoever has the most of what is trusted least."""
+        for trust in range(new.trust + 1):
+            shares: dict[Keys, list[tuple[int, str]]] = {}
+            for key, one in self.rows.items():
+                if one.trust == trust:
+                    shares.setdefault(one.share, []).append((one.since, key))
+            most = min(shares.values(), key=lambda one: (-len(one), min(one)), default=[])
+            if trust < new.trust and most:
+                return min(most)[1]
+            if trust and trust == new.trust and len(most) > len(shares.get(new.share, ())) + 1:
+                return min(most)[1]
+        return ""
 
     def _trust(self, provider: Keys, way: tuple[Keys, Keys]) -> int:
         return 2 if provider in self.trusted else int({*way} <= self.known)

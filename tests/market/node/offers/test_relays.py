@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -10,9 +11,11 @@ import pytest
 from anabranch.market.catalog.relays import OFFER_BYTES, forwarded
 from anabranch.market.documents import check
 from anabranch.market.documents.offers import HOPS_MAX
-from anabranch.market.node.offers.records import OBSERVED
+from anabranch.market.node.check import check_streams
+from anabranch.market.node.offers.records import FAMILIES, OBSERVED, TrustReviewed
 
 from .support import (
+    ARCA,
     DAY,
     HOUR,
     ME,
@@ -285,6 +288,85 @@ def test_so_many_rows_are_kept_and_strangers_leave_first() -> None:
     assert many(desk, PEER, 13, 1) == [("rejected", "catalog-full")]
     newer = numbered(PEER, "offer:n10", 2)
     assert desk.admit(relay(newer)) == ("stored", ""), "a newer version needs no more room"
+
+
+def test_whoever_has_the_most_gives_up_for_others_and_nobody_for_who_is_trusted_less() -> None:
+    desk = Desk({"observed_max": 4})
+    assert many(desk, PEER, 0, 4) == [("stored", "")] * 4
+    assert many(desk, STRANGER, 10, 1) == [("rejected", "catalog-full")]
+    full = ("rejected", "catalog-full")
+    assert many(desk, OTHER, 20, 3) == [("stored", ""), ("stored", ""), full]
+    assert desk.seen() == ["offer:n2", "offer:n20", "offer:n21", "offer:n3"]
+    assert many(desk, PEER, 0, 1) == [full], "there is no place for it"
+    # A provider whom the operator trusts comes in whatever there is, and in turn has a share.
+    trusted = (Keys(8), Keys(9))
+    for keys in trusted:
+        desk.ask("POST", "/v1/trusted-providers", {"participant_id": keys.participant_id})
+    brought = [
+        desk.admit(relay(numbered(keys, f"offer:t{number}", 1), STRANGER), STRANGER)[0]
+        for number, keys in enumerate((*trusted[:1] * 5, *trusted[1:] * 3))
+    ]
+    assert brought == ["stored"] * 4 + ["rejected"] + ["stored"] * 2 + ["rejected"]
+    assert desk.seen() == ["offer:t2", "offer:t3", "offer:t5", "offer:t6"]
+    # What had to leave comes again as it was where there is room, and nothing older.
+    desk.ask("POST", "/v1/service-offers/drop", {"by": trusted[0].participant_id})
+    older = numbered(PEER, "offer:n3", 0)
+    assert desk.admit(relay(older))[0] in ("stale", "rejected")
+    assert many(desk, PEER, 3, 1) == [("stored", "")]
+
+
+def test_an_offer_is_kept_for_a_while_whatever_it_says_and_longer_where_it_is_heard_of() -> None:
+    desk = Desk()
+    for_ever = {"expires-at": "9999-01-01T00:00:00Z"}
+    given = [relay(offer(**for_ever, **{"offer/id": f"offer:{name}"})) for name in "ab"]
+    for one in given:
+        desk.admit(one)
+    for _ in range(3):
+        desk.pass_time(40 * DAY)
+        desk.admit(given[0])
+        assert desk.seen()[0] == "offer:a"
+    assert desk.seen() == ["offer:a"]
+    assert desk.admit(given[1]) == ("stored", ""), "it is told again"
+
+
+def test_offers_of_a_version_that_kept_them_for_ever_leave_as_well() -> None:
+    desk = Desk()
+    desk.admit(relay(offer(**{"expires-at": "9999-01-01T00:00:00Z"})))
+    row = desk.entities.get(OBSERVED, NAME)
+    assert row is not None
+    with desk.entities.change() as change:
+        change.add(OBSERVED, NAME, TrustReviewed(row.trust, row.route, START, 2**45))
+    asyncio.run(desk.entities.durable())
+    again = desk.again()
+    again.pass_time(60 * DAY)
+    assert again.seen() == []
+
+
+def test_of_an_offer_the_newest_version_alone_is_kept() -> None:
+    desk = Desk()
+    large = {"service/description": "x" * 50_000}
+    for number in range(1, 40):
+        desk.admit(relay(offer(**large, **{"sequence/no": number})))
+    streams = desk.store.node_streams
+    rows = streams.stream_events(OBSERVED.stream(NAME))
+    assert sum(len(row.events) for row in rows) < 60_000
+    assert desk.again().part.offer(NAME) == desk.part.offer(NAME)
+    assert check_streams(streams, FAMILIES).problems == []
+
+
+def test_the_operator_drops_offers_by_who_provides_or_brought_them() -> None:
+    desk = Desk()
+    path = "/v1/service-offers/drop"
+    many(desk, PEER, 0, 2)
+    many(desk, OTHER, 10, 1)
+    many(desk, STRANGER, 20, 2)
+    for by, status in ((PEER.participant_id, 200), (PEER.node_id, 404), (OTHER.node_id, 200),
+                       (STRANGER.node_id, 200), ("network", 400)):  # fmt: skip
+        assert desk.ask("POST", path, {"by": by})[0] == status
+    assert desk.ask("POST", path, {"by": PEER.node_id}, ARCA)[0] == 403
+    assert desk.entities.count_open(OBSERVED) == 0
+    assert many(desk, PEER, 0, 1) == [("stale", "")]
+    assert desk.admit(relay(numbered(PEER, "offer:n0", 2))) == ("stored", "")
 
 
 def test_what_has_expired_makes_room() -> None:

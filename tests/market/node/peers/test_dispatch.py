@@ -14,10 +14,17 @@ from anabranch.market.node.modules.chains import Outcome
 from anabranch.market.node.peers import dispatch as dispatching
 from anabranch.market.node.peers.memory_transport import MemoryNetwork
 from anabranch.market.node.ports import InboundMessage
-from market.node.directory.support import CAPABILITY, host, revocation_of, revoke
+from market.node.directory.support import (
+    CAPABILITY,
+    host,
+    passport_of,
+    register,
+    revocation_of,
+    revoke,
+)
 from virtual import run_virtually
 
-from .support import Echo, Host
+from .support import Echo, Host, KeySigner
 
 MODULE = Caller("module", module="arca", actor="arca")
 
@@ -38,8 +45,10 @@ async def dispatch(one: Host, destination: Any, **more: Any) -> Answer:
 
 
 async def market(network: MemoryNetwork, count: int = 3) -> tuple[Host, list[Host]]:
-    """A buyer, and nodes in order of their id that hold a passport and answer."""
-    seed = await host(network, 1).open()
+    """A buyer, and nodes in order of their id that it trusts, hold a passport and answer."""
+    signers = [KeySigner(number) for number in range(2, 2 + count)]
+    bindings = {one.node_id: one.participant_id for one in signers}
+    seed = await host(network, 1, directory={"bindings": bindings}).open()
     others = []
     for number in range(2, 2 + count):
         names = {"passports": [CAPABILITY]}
@@ -389,5 +398,22 @@ def test_the_directory_is_asked_from_the_cache() -> None:
             with pytest.raises(NodeError, match=r"."):
                 await call(buyer, "seed.directory.query", wrong)
         assert network.next_number() == before + 1
+
+    run_virtually(scenario())
+
+
+@pytest.mark.parametrize("mode", ["first-n", "last-n"])
+def test_strangers_take_no_place_of_a_node_that_is_trusted(mode: str) -> None:
+    strangers = [KeySigner(number) for number in range(20, 40)]
+
+    async def scenario() -> None:
+        buyer, others = await market(MemoryNetwork())
+        for each in strangers:
+            await register(buyer, passport_of(each), each)
+        wanted = {"capability_id": CAPABILITY, "selection_mode": mode, "limit": 3}
+        assert nodes(await dispatch(buyer, wanted)) == [one.id for one in others]
+        found = nodes(await dispatch(buyer, {**wanted, "limit": 5}))
+        assert found[:3] == [one.id for one in others]
+        assert len(set(found)) == 5
 
     run_virtually(scenario())

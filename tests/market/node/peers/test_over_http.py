@@ -70,7 +70,8 @@ def test_two_nodes_find_each_other_and_talk() -> None:
             other = await served(stack, 2, (one.context.config.url,))
             ids = sorted(node.context.signer.node_id for node in (one, other))
             for node in (one, other):
-                found = [row["node_id"] for row in node.context.directory.holders(CAPABILITY)]
+                rows = node.context.directory.holders(CAPABILITY)
+                found = sorted(row["node_id"] for row in rows)
                 assert found == ids
             echo = Echo()
             one.context.peers.on("a.request", echo)

@@ -18,6 +18,7 @@ from anabranch.market.node.errors import NodeError
 from anabranch.modules.arca.catalog import CatalogPart
 from anabranch.modules.arca.config import ArcaConfig
 from anabranch.modules.arca.discovery.admitter import OF_A_PEER_MAX, WAITING_MAX, Admitter
+from anabranch.modules.arca.discovery.peers import CAPABILITIES, PEERS_MAX, PeerCatalogs
 from anabranch.modules.arca.discovery.remote_query import RemoteQueryBody
 from anabranch.modules.kit.host import Host, HostUnavailable
 from anabranch.modules.kit.http_host import CALLS_MAX
@@ -44,6 +45,8 @@ class FakeHost:
         self.local: list[dict[str, Any]] = []
         self.peer: Callable[[Mapping[str, Any]], Any] = lambda _request: None
         self.asked: list[str] = []
+        both: list[dict[str, Any]] = [{"node_id": PEER.node_id}, {"node_id": ME.node_id}]
+        self.holders = {"offer-catalog": both}
         self.is_away = False
         self.wait = asyncio.Event()
         self.wait.set()
@@ -69,8 +72,7 @@ class FakeHost:
                 ]
                 return Answer(body={"local_offers": rows})
             case "seed.directory.query":
-                wanted = body["query"]["capability_id"] == "offer-catalog"
-                items = [{"node_id": PEER.node_id}, {"node_id": ME.node_id}] if wanted else []
+                items = self.holders.get(body["query"]["capability_id"], [])
                 return Answer(body={"items": items})
             case "peer.session.establish":
                 return Answer(body={"status": "established", "session_id": "session:1"})
@@ -97,6 +99,28 @@ class Desk:
     def source(self) -> Mapping[str, Any]:
         (found,) = self.catalog.facts.sources()
         return found
+
+
+# -- who is asked ----------------------------------------------------------------------------
+
+
+def test_those_that_the_host_trusts_are_asked_whatever_strangers_there_are() -> None:
+    desk = Desk()
+    strangers = [{"node_id": f"node:{number}", "trusted": False} for number in range(PEERS_MAX)]
+    desk.host.holders = {
+        CAPABILITIES[0]: [{"node_id": PEER.node_id, "trusted": True}, *strangers],
+        CAPABILITIES[-1]: [{"node_id": OTHER.node_id, "trusted": True}],
+    }
+    catalogs = PeerCatalogs(
+        host=Host(desk.host),
+        admitter=Admitter(Host(desk.host), desk.catalog),
+        catalog=desk.catalog,
+        clock=desk.clock,
+        settings=ArcaConfig(),
+    )
+    known = asyncio.run(catalogs.known())
+    assert known[:3] == [PEER.node_id, OTHER.node_id, "node:0"]
+    assert len(known) == PEERS_MAX
 
 
 # -- answers of peers ------------------------------------------------------------------------

@@ -36,6 +36,17 @@ async def test_holders_of_a_passport_are_found_in_the_cache_each_once_before_the
 
 
 @virtually
+async def test_holders_that_the_host_trusts_come_before_all_others() -> None:
+    work = Work()
+    first, last = sorted((ANNA, BERT), key=lambda party: party.name)
+    work.fake.holders["offer-catalog"] = [holder(first), holder(last, trusted=True)]
+    query = {"resolve": "capability", "capability_id": "offer-catalog"}
+    for more in ({"limit": 1}, {"one": True}):
+        answer = await search(work, **query, **more)
+        assert answer.result == {"targets": [last.name]}
+
+
+@virtually
 async def test_a_filter_is_compared_with_the_row_and_services_with_known_offers() -> None:
     work = Work(offer(ANNA, service__type="text/translate"))
     rows = [holder(ANNA), holder(BERT, passport={"scope": {"region": "us"}})]

@@ -124,6 +124,8 @@ def test_an_order_from_the_offer_to_the_receipt(pair: Pair) -> None:
     assert sent["status"] == "succeeded"
     assert pair.told("deliveries", "show", sent["delivery/id"]) == sent
     assert "service-order.result.v1" in ok(pair.buyer("deliveries", "admissions"))
+    assert ok(pair.buyer("offers", "drop", pair.provider_participant)) == "dropped 1\n"
+    assert pair.buyer("offers", "drop", pair.provider_id).code == 2
     assert ok(pair.buyer("deliveries", "recover")) == "0 are tried again\n"
 
 

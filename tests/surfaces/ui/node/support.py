@@ -108,7 +108,9 @@ class TwoNodes:
         modules = (*self._modules, *real)
         self.provider = self._start("provider", self._names[0], self._hosted, modules=modules)
         fake = ({**own, "acceptors": []},) if self._arca else real
-        sections = {**self._sections, "modules": fake, "seeds": (self.provider.url,)}
+        offers = {"federation": [self.provider.node_id]}  # no stranger to the buyer
+        sections = {"offers": offers, **self._sections}
+        sections |= {"modules": fake, "seeds": (self.provider.url,)}
         arca = self._arca
         make = (lambda _host: arca) if arca else self._hosted
         self.buyer = self._start("buyer", self._names[1], make, **sections)

@@ -170,6 +170,11 @@ def presents(advertisement: Mapping[str, Any], passport: Mapping[str, Any]) -> b
     return any(all(one[key] == passport[key] for key in _IDENTIFYING) for one in presented)
 
 
+def says(advertisement: Mapping[str, Any], passport: Mapping[str, Any]) -> bool:
+    """Whether the node says with its own key that it holds this very document."""
+    return any(one["passport"] == passport for one in advertisement["capabilities/presented"])
+
+
 def endpoints_of(advertisement: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where the node says that it is reached, the lowest priority number first."""
     rows = advertisement.get("endpoints")

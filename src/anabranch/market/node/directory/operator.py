@@ -259,7 +259,7 @@ class OperatorSurface:
             raise NodeError(400, "schema", message)
         items: list[Any] = self._nodes_of(wanted.participant_id)
         if wanted.capability_id:
-            items = [row for row in self._cache.rows(wanted.capability_id) if wanted.fits(row)]
+            items = [row for row in self._cache.ranked(wanted.capability_id) if wanted.fits(row)]
         body = {"status": "ok", "items": items[: wanted.limit]}
         if not items and (why := self._sync.unread()):
             body["unread"] = why  # there may be some that this node has not heard of

@@ -25,7 +25,7 @@ from anabranch.market.node.directory.settings import directory_settings
 from anabranch.market.node.directory.sync import DirectorySync, follow
 from anabranch.market.node.entities import Family
 from anabranch.market.node.peers.settings import peer_settings
-from anabranch.market.node.ports import NodeContext
+from anabranch.market.node.ports import NodeContext, Signer
 
 FAMILIES = records.FAMILIES
 FORGET_MS = 60 * 60 * 1000
@@ -43,7 +43,14 @@ class DirectoryPart:
         policy = IssuerPolicy(settings)
         self._advertisement_ms = settings.advertisement_ms
         self.registry = SeedDirectory(context.entities, settings, policy, context.signer)
-        self.cache = PassportCache(context.clock, policy, self.registry.revoked, settings.stale_ms)
+        self.cache = PassportCache(
+            context.clock,
+            policy,
+            self.registry.revoked,
+            settings.stale_ms,
+            named={context.signer.node_id, *self._given},
+            secret=_secret_of(context.signer),
+        )
         self.sync = DirectorySync(
             context.clock, context.transport, settings, self.registry, self.cache, seeds
         )
@@ -143,7 +150,7 @@ class DirectoryPart:
         )
 
     def holders(self, capability_id: str) -> list[Mapping[str, Any]]:
-        return self.cache.rows(capability_id)
+        return self.cache.ranked(capability_id)
 
     def participants(self, offers: VisibleOffers) -> NodeParticipants:
         """For the engine of this node, where steps look for participants."""
@@ -152,6 +159,12 @@ class DirectoryPart:
     def _messages(self) -> Sequence[str]:
         peers = getattr(self._context, "peers", None)
         return peers.messages() if peers is not None else ()
+
+
+def _secret_of(signer: Signer) -> str:
+    """Known to this node alone, and the same whenever it is started."""
+    signed = signer.sign_as_node({"schema": "order-of-strangers", "node/id": signer.node_id})
+    return str(signed["signature"])
 
 
 def make(context: NodeContext) -> DirectoryPart:

@@ -18,7 +18,8 @@ VisibleOffers = Callable[[], Iterable[Mapping[str, Any]]]
 
 class NodeParticipants(PassportDirectory):
     """Finds participants as `PassportDirectory` does, in what the node knows: passports of the
-    cache that count here, and the services that offers name. Who has no offer may have any."""
+    cache that count here, those of trusted nodes first, and the services that offers name. Who has
+    no offer may have any."""
 
     def __init__(
         self,
@@ -54,18 +55,18 @@ class NodeParticipants(PassportDirectory):
         """The node keeps the cache."""
 
     def _holders(self, query: ParticipantQuery) -> list[str]:
-        found = {
-            holder.participant_id
+        found = [
+            (not holder.trusted, holder.participant_id)
             for holder in self._passports.holders(query.capability_id)
             if self._has(
                 holder.participant_id,
                 query,
                 {**holder.row, "scope": holder.row["passport"]["scope"]},
             )
-        }
+        ]
         if not found and (why := self._why_unread()):
             raise NotKnown(why)
-        return sorted(found)
+        return list(dict.fromkeys(name for _, name in sorted(found)))
 
     def _list_offers(self) -> None:
         services: dict[str, set[str]] = {}

@@ -7,7 +7,8 @@ The answer for a capability is kept until the next instant at which it could cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,7 +22,7 @@ from anabranch.market.node.directory.artifacts import (
 )
 from anabranch.market.node.directory.policy import IssuerPolicy
 from anabranch.market.node.directory.revocations import Revocations
-from anabranch.market.passports import Key
+from anabranch.market.passports import Key, Passport
 from anabranch.work.participants.performers import rfc3339
 
 NEVER = 2**62
@@ -60,23 +61,36 @@ class Holder(NamedTuple):
     node_id: str
     participant_id: str
     row: Mapping[str, Any]
+    trusted: bool = False
 
 
 class _Answer(NamedTuple):
     holders: list[Holder]
     rows: list[Mapping[str, Any]]
+    ranked: Sequence[Mapping[str, Any]]
     since: int
     until: int  # not for this instant any more
 
 
 class PassportCache:
     def __init__(
-        self, clock: Clock, policy: IssuerPolicy, revoked: Revocations, stale_ms: int
+        self,
+        clock: Clock,
+        policy: IssuerPolicy,
+        revoked: Revocations,
+        stale_ms: int,
+        *,
+        named: Collection[str] = (),
+        secret: str = "",
     ) -> None:
+        """`named` are nodes that the operator trusts whatever passports they have; `secret` is
+        where others have their place from in a list that is cut off."""
         self._clock = clock
         self.policy = policy
         self._revoked = revoked
         self._stale_ms = stale_ms
+        self._named = frozenset(named)
+        self._secret = secret.encode()
         self.sources: dict[str, SourceContent] = {HERE: SourceContent()}
         self._by_capability: dict[str, dict[tuple[str, str], CachedPassport]] = {}
         self._answers: dict[str, _Answer] = {}
@@ -92,6 +106,11 @@ class PassportCache:
 
     def rows(self, capability_id: str) -> list[Mapping[str, Any]]:
         return list(self._answer(capability_id).rows)
+
+    def ranked(self, capability_id: str) -> list[Mapping[str, Any]]:
+        """For lists that are cut off: those first whom this node trusts, in order of their names.
+        Anyone can make keys until one sorts first, so the others are in an order of our own."""
+        return list(self._answer(capability_id).ranked)
 
     def capabilities(self) -> list[str]:
         return sorted(self._by_capability)
@@ -140,6 +159,13 @@ class PassportCache:
             if self.is_fresh(source, now)
             for row in content.rows.get(node_id, {}).values()
         )
+
+    def vouched(self) -> Iterator[Passport]:
+        """Those that count now, of issuers whom the operator has named."""
+        now = self._clock.now()
+        for _, row in self.every():
+            if self.policy.vouches(row.checked) and not self.problem_of(row, now):
+                yield row.checked.passport
 
     def is_fresh(self, source: str, now: int) -> bool:
         return source == HERE or now < self._stale_at(source)
@@ -245,7 +271,14 @@ class PassportCache:
             if one.node_id not in best or _newer(one, best[one.node_id]):
                 best[one.node_id] = one
         holders = [self._holder(one) for _, one in sorted(best.items())]
-        return _Answer(holders, [one.row for one in holders], since, until)
+        ranked = [{**one.row, "trusted": one.trusted} for one in sorted(holders, key=self._rank)]
+        return _Answer(holders, [one.row for one in holders], ranked, since, until)
+
+    def _rank(self, one: Holder) -> tuple[bool, bytes, str]:
+        place = b""
+        if not one.trusted:
+            place = hashlib.sha256(self._secret + one.node_id.encode()).digest()
+        return not one.trusted, place, one.node_id
 
     def _boundaries(self, source: str, one: CachedPassport) -> Iterator[int]:
         """Instants at which what is known of it could count or count no more."""
@@ -263,7 +296,9 @@ class PassportCache:
 
     def _holder(self, one: CachedPassport) -> Holder:
         participant = self.policy.participant(one.checked)
-        return Holder(one.node_id, participant, self.row(one))
+        named = one.node_id in self._named or one.node_id in self.policy.bindings
+        trusted = named or self.policy.vouches(one.checked)
+        return Holder(one.node_id, participant, self.row(one), trusted)
 
     def row(self, one: CachedPassport) -> dict[str, Any]:
         """As a directory shows it."""

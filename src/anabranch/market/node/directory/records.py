@@ -73,6 +73,7 @@ ADVERTISEMENTS = Family(
     _advertise,
     is_open=lambda state: not state.ended,
     wake=lambda state: state.expires_at,
+    begins_anew=lambda event: isinstance(event, AdvertisementTaken),
 )
 
 
@@ -85,6 +86,8 @@ class CapabilityRegistered(msgspec.Struct, frozen=True, kw_only=True, tag="regis
     expires_at: int | None
     at: int
     endorsement: Document | None = None
+    published: int = 0  # the advertisement that it came with; 0: not known
+    signed: bool = False  # the number
 
 
 class RegistrationEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
@@ -94,12 +97,18 @@ class RegistrationEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     reason: Literal["expired", "revoked", "unadvertised"]
 
 
+class EndorsementDropped(msgspec.Struct, frozen=True, kw_only=True, tag="unendorsed"):
+    """What its node has signed since takes the room."""
+
+
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     passport: Document
     sequence: int
     expires_at: int | None
     at: int
     endorsement: Document | None = None
+    published: int = 0  # the advertisement that it came with; 0: not known
+    signed: bool = False  # the number
     ended: str = ""
 
     @property
@@ -112,7 +121,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _register(
-    state: Registration | None, event: CapabilityRegistered | RegistrationEnded
+    state: Registration | None,
+    event: CapabilityRegistered | RegistrationEnded | EndorsementDropped,
 ) -> Registration:
     if isinstance(event, CapabilityRegistered):
         return Registration(
@@ -121,19 +131,24 @@ def _register(
             expires_at=event.expires_at,
             at=event.at,
             endorsement=event.endorsement,
+            published=event.published,
+            signed=event.signed,
         )
     assert state is not None
+    if isinstance(event, EndorsementDropped):
+        return msgspec.structs.replace(state, endorsement=None)
     return msgspec.structs.replace(state, ended=event.reason)
 
 
 REGISTRATIONS = Family(
     "seed-capability",
     Registration,
-    CapabilityRegistered | RegistrationEnded,
+    CapabilityRegistered | RegistrationEnded | EndorsementDropped,
     _register,
     is_open=lambda state: not state.ended,
     wake=lambda state: state.expires_at,
     group=lambda state: state.node_id,
+    begins_anew=lambda event: isinstance(event, CapabilityRegistered),
 )
 
 

@@ -4,6 +4,10 @@ Writes are authorised by the signed documents alone. A registration or advertise
 that is not higher than the last one is stale, as is one that was published before; what is
 revoked is never taken again. Decisions are made at once and are durable when `durable` returns.
 
+What counts for a node is what the node has said: its newest advertisement presents the passport, or
+somebody whom this node trusts has issued it. Nobody signs an endorsement: it takes what room is
+left, and gives way.
+
 An advertisement counts for `advertisement_ms` from its publication on, so that one which has ended
 cannot be brought back by a stranger; with it end the registrations of its node.
 """
@@ -25,7 +29,16 @@ from anabranch.market.node.directory.artifacts import (
     require_current,
     require_published,
     require_small,
+    says,
     size_of,
+)
+from anabranch.market.node.directory.numbers import (
+    advertisement_in,
+    endorsement_in,
+    is_signed_in,
+    number_in,
+    number_to_beat,
+    require_newer,
 )
 from anabranch.market.node.directory.policy import IssuerPolicy
 from anabranch.market.node.directory.records import (
@@ -36,6 +49,7 @@ from anabranch.market.node.directory.records import (
     AdvertisementEnded,
     AdvertisementTaken,
     CapabilityRegistered,
+    EndorsementDropped,
     Registration,
     RegistrationEnded,
     Revocation,
@@ -60,7 +74,6 @@ CAPABILITIES_OF_A_NODE = 64
 UNKNOWN_REVOCATIONS_OF_A_SIGNER = 64  # of passports that are not registered here
 TRUSTED_BYTES = 8  # times `node_bytes`
 _ROW_BYTES = 512  # of a registration, beside its passport, endorsement and endpoints
-SEQUENCE_MAX = 2**53 - 1
 
 #: Told the node whose documents have changed.
 Listener = Callable[[str], None]
@@ -129,8 +142,8 @@ class SeedDirectory:
         the number that it was signed with, or else the instant at which it was published."""
         if isinstance(body, dict) and "advertisement/id" in body:
             self._documents.require(body, ADVERTISEMENT)
-            body = {"advertisement": body, "sequence/no": _number_in(body)}
-        advertisement, sequence = _advertisement_in(body)
+            body = {"advertisement": body, "sequence/no": number_in(body)}
+        advertisement, sequence = advertisement_in(body)
         now = self._entities.clock.now()
         self._require_node(node_id, advertisement, sequence, now)
         known = self._entities.get(ADVERTISEMENTS, node_id)
@@ -138,12 +151,12 @@ class SeedDirectory:
         if known is not None:
             self._require_back(known, advertisement, sequence, trusted=trusted)
             source = self._source_of(known, advertisement, source)
-        registered = self.registrations.get(node_id, {}).values()
-        bodies = [(one.passport, one.endorsement) for one in registered]
-        self._require_little(advertisement, bodies, trusted=trusted)
+        others = list(self.registrations.get(node_id, {}).values())
+        left = self._room_beside(advertisement, others, trusted=trusted)
         crowded = self._make_room(node_id, source, trusted=trusted)
         with self._entities.change() as change:
             self._end_node(change, crowded, "crowded")
+            self._give_way(change, others, left)
             self._take_advertisement(
                 change, node_id, advertisement, sequence, source=source, trusted=trusted
             )
@@ -202,23 +215,34 @@ class SeedDirectory:
 
     # -- room --------------------------------------------------------------------------------
 
-    def _require_little(
+    def _room_beside(
         self,
         advertisement: Mapping[str, Any],
-        bodies: Collection[tuple[Any, Any]],
-        *,
+        registered: Collection[Registration],
+        *passports: Mapping[str, Any],
         trusted: bool,
-    ) -> None:
-        """Every reader of this directory gets all of it, so each node has its share of bytes."""
+    ) -> int:
+        """Bytes that are left for endorsements. Every reader of this directory gets all of it, so
+        each node has its share of bytes."""
         most = self._settings.node_bytes * (TRUSTED_BYTES if trusted else 1)
         of_each = size_of(endpoints_of(advertisement)) + _ROW_BYTES
-        rows = sum(size_of(each) for body in bodies for each in body) + of_each * len(bodies)
-        if (size := size_of(advertisement) + rows) > most:
+        rows = [*passports, *(one.passport for one in registered)]
+        size = size_of(advertisement) + sum(size_of(one) + of_each for one in rows)
+        if size > most:
             message = (
                 f"the advertisement of this node and its capabilities take {size:,} bytes here, "
                 f"and {most:,} are for it: present fewer passports, or smaller ones"
             )
             raise NodeError(413, "too-large", message)
+        return most - size
+
+    def _give_way(self, change: Change, registered: Iterable[Registration], left: int) -> None:
+        """Endorsements that do not fit beside what their node has signed: anybody may have been
+        first to write one."""
+        for one in registered:
+            if one.endorsement is not None and (left := left - size_of(one.endorsement)) < 0:
+                thing = registration_of(one.node_id, one.capability_id)
+                self._index(change.add(REGISTRATIONS, thing, EndorsementDropped()))
 
     def _is_trusted(self, node_id: str, advertisement: Mapping[str, Any], *passports: Any) -> bool:
         """Whether this node is the own one, or somebody whom it trusts vouches for it."""
@@ -268,7 +292,7 @@ class SeedDirectory:
     ) -> None:
         """It is news, or has ended: then its node learns so late, and tells it as it was. What the
         operator has dropped stays away for as long as an advertisement counts."""
-        _require_newer(sequence, known.sequence - bool(known.ended))
+        require_newer(sequence, _to_beat(known, advertisement) - bool(known.ended))
         if published_at(advertisement) < published_at(known.advertisement):
             raise NodeError(409, "stale-advertisement", "a newer advertisement is known")
         until = known.ended_at + self._settings.advertisement_ms
@@ -317,9 +341,8 @@ class SeedDirectory:
 
     def put_capability(self, node_id: str, capability_id: str, body: Any, source: str = "") -> bool:
         """Whether it is the first registration of it. Raises `NodeError`."""
-        advertisement, sequence = _advertisement_in(body)
-        if not isinstance(body.get("endorsement"), dict | None):
-            raise NodeError(400, "schema", "/endorsement: write an object, or leave it out")
+        advertisement, sequence = advertisement_in(body)
+        endorsed = endorsement_in(body)
         now = self._entities.clock.now()
         self._require_node(node_id, advertisement, sequence, now)
         self._documents.require(body.get("passport"), PASSPORT, "/passport")
@@ -332,10 +355,13 @@ class SeedDirectory:
         require_current(passport, now)
         if self.revoked.covers(one):
             raise NodeError(403, "revoked", "the passport is revoked")
+        self._require_said(node_id, advertisement, body["passport"])
         thing = registration_of(node_id, capability_id)
         known = self._entities.get(REGISTRATIONS, thing)
         if known is not None:
-            _require_newer(sequence, known.sequence)
+            at = published_at(advertisement)
+            before = known.published or known.at
+            require_newer(sequence, number_to_beat(known.sequence, before, at, known.signed))
             self._require_not_replaced(known, passport)
         self._require_few(node_id, capability_id)
         trusted = self._is_trusted(node_id, advertisement, body["passport"])
@@ -344,11 +370,11 @@ class SeedDirectory:
             source = self._source_of(ad, advertisement, source)
             if ad.ended:
                 self._require_back(ad, advertisement, sequence, trusted=trusted)
-        active = self.registrations.get(node_id, {})
-        bodies = [(each.passport, each.endorsement) for each in active.values()
-                  if each.capability_id != capability_id]  # fmt: skip
-        bodies.append((body["passport"], body.get("endorsement")))
-        self._require_little(advertisement, bodies, trusted=trusted)
+        active = self.registrations.get(node_id, {}).values()
+        others = [each for each in active if each.capability_id != capability_id]
+        left = self._room_beside(advertisement, others, body["passport"], trusted=trusted)
+        if (left := left - endorsed) < 0:
+            raise NodeError(413, "too-large", f"/endorsement: it is {-left:,} bytes too large")
         crowded = self._make_room(node_id, source, trusted=trusted)
         event = CapabilityRegistered(
             passport=body["passport"],
@@ -356,9 +382,12 @@ class SeedDirectory:
             expires_at=passport.expires_at,
             at=now,
             endorsement=body.get("endorsement"),
+            published=published_at(advertisement),
+            signed=is_signed_in(advertisement),
         )
         with self._entities.change() as change:
             self._end_node(change, crowded, "crowded")
+            self._give_way(change, others, left)
             self._index(change.add(REGISTRATIONS, thing, event))
             if self._is_news(node_id, advertisement, sequence):
                 self._take_advertisement(
@@ -370,6 +399,17 @@ class SeedDirectory:
                 )
         self._tell(node_id, crowded)
         return known is None
+
+    def _require_said(
+        self, node_id: str, advertisement: Mapping[str, Any], document: Mapping[str, Any]
+    ) -> None:
+        """Anyone can issue passports for any node, and copy its advertisement."""
+        known = self.advertisements.get(node_id)
+        if known and published_at(known.advertisement) > published_at(advertisement):
+            advertisement = known.advertisement
+        if not says(advertisement, document) and not self._vouches(document):
+            message = "the newest advertisement of the node does not present this passport"
+            raise NodeError(403, "not-presented", message)
 
     def _require_not_replaced(self, known: Registration, passport: Passport) -> None:
         """One that its issuer has issued anew does not come back."""
@@ -389,7 +429,7 @@ class SeedDirectory:
     def _is_news(self, node_id: str, advertisement: Mapping[str, Any], sequence: int) -> bool:
         known = self.advertisements.get(node_id)
         return known is None or (
-            sequence > known.sequence
+            sequence > _to_beat(known, advertisement)
             and published_at(advertisement) >= published_at(known.advertisement)
         )
 
@@ -532,25 +572,6 @@ class SeedDirectory:
                 listener(node_id)
 
 
-def _advertisement_in(body: Any) -> tuple[dict[str, Any], int]:
-    if not isinstance(body, dict) or not isinstance(body.get("advertisement"), dict):
-        raise NodeError(400, "schema", "/advertisement: write the advertisement of the node")
-    _require_sequence(body.get("sequence/no"))
-    return body["advertisement"], body["sequence/no"]
-
-
-def _number_in(advertisement: Mapping[str, Any]) -> Any:
-    return advertisement.get("sequence/no", published_at(advertisement))
-
-
-def _require_sequence(sequence: Any) -> None:
-    whole = isinstance(sequence, int) and not isinstance(sequence, bool)
-    if not whole or not 1 <= sequence <= SEQUENCE_MAX:
-        raise NodeError(400, "schema", "/sequence~1no: write a whole number from 1 on")
-
-
-def _require_newer(submitted: int, current: int) -> None:
-    if submitted <= current:
-        numbers = {"current/sequence-no": current, "submitted/sequence-no": submitted}
-        message = f"the number of the last one is {current}"
-        raise NodeError(409, "stale-sequence", message, more=numbers)
+def _to_beat(known: Advertisement, advertisement: Mapping[str, Any]) -> int:
+    before, now = published_at(known.advertisement), published_at(advertisement)
+    return number_to_beat(known.sequence, before, now, is_signed_in(known.advertisement))

@@ -43,7 +43,8 @@ PAGES_MAX = 1000  # of one list; a directory that is full can be read
 BYTES_MAX = 384 * 1024 * 1024  # of all pages of one reading
 ALL_ITEMS_MAX = 500_000  # of all lists of one reading
 CHECKED_AT_ONCE = 50  # documents; then others get their turn
-SOONEST_MS = 1000
+SOONEST_MS = 1000  # after a failure
+SHORTEST_MS = 10_000  # between two readings that went well
 NO_LIMIT = 2**62
 IN_VAIN_MS = 2000
 IN_VAIN_MAX = 10_000
@@ -143,14 +144,15 @@ class DirectorySync:
 
     @property
     def delay_ms(self) -> int:
-        """Until the next reading: as it is set, at most half the shortest life of a passport; soon
-        where a seed could not be read."""
+        """Until the next reading: as it is set, or half the shortest life of a passport that an
+        issuer has signed whom this node trusts, as anyone can make others; soon where a seed could
+        not be read."""
         lives = (
             (passport.expires_at - passport.issued_at) // 2
-            for _, row in self._cache.every()
-            if (passport := row.checked.passport).expires_at is not None
+            for passport in self._cache.vouched()
+            if passport.expires_at is not None
         )
-        wanted = min(self._settings.sync_ms, max(SOONEST_MS, min(lives, default=NO_LIMIT)))
+        wanted = min(self._settings.sync_ms, max(SHORTEST_MS, min(lives, default=NO_LIMIT)))
         failures = max((seed.failures for seed in self.seeds), default=0)
         return min(wanted, SOONEST_MS << min(failures - 1, 20)) if failures else wanted
 

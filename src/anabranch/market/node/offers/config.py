@@ -20,11 +20,12 @@ class OffersConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_duration_seconds: _Seconds = 3_600  # the same for the time of the work
     untrusted_seconds: _Seconds = 3_600  # how long offers of strangers are kept, unseen
     expired_seconds: _Seconds = 7 * 86_400  # how long offers are kept that have expired
+    observed_seconds: _Seconds = 60 * 86_400  # the same, whatever they say, since they came last
     forget_seconds: _Seconds = 86_400  # how long the numbers of those are known that were dropped
     observed_max: _Count = 4096  # rows
     local_max: _Count = 4096
     fetch_seconds: Annotated[float, msgspec.Meta(gt=0, le=300)] = 10.0
-    #: Whose relays are trusted: of peers whose address this node knows, of nobody, or of these.
+    #: Whose relays are trusted: of peers that this node trusts, of nobody, or of these.
     federation: Literal["known-peers", "none"] | tuple[str, ...] = "known-peers"
 
 

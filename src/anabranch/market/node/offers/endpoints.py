@@ -24,6 +24,12 @@ class PushRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     observed: bool = False  # also offers of others, where they may be passed on
 
 
+class DropRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A participant who provides them, or a node that provides them, sent them or was first to."""
+
+    by: _Text
+
+
 class TrustRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Either `participant_id`, or a `trusted-provider.v1`; who added it and when, the host says."""
 
@@ -62,6 +68,8 @@ class Handlers(Protocol):
 
     async def push(self, call: Call) -> Answer: ...
 
+    async def drop(self, call: Call) -> Answer: ...
+
     async def trusted(self, call: Call) -> Answer: ...
 
     async def trust(self, call: Call) -> Answer: ...
@@ -73,7 +81,7 @@ _DRAFT = {"service/type": "text/summarise", "pricing/amount": 100}
 
 
 def table(offers: Handlers) -> tuple[Endpoint, ...]:
-    return (*_offers(offers), *_trust(offers))
+    return (*_others(offers), *_offers(offers), *_trust(offers))
 
 
 def _offers(offers: Handlers) -> tuple[Endpoint, ...]:
@@ -98,6 +106,28 @@ def _offers(offers: Handlers) -> tuple[Endpoint, ...]:
             errors=(400,),
         ),
         Endpoint(
+            method="GET",
+            path="/v1/service-offers/{offer}",
+            scopes=_READERS,
+            handler=offers.show,
+            summary="One offer, with where it was seen",
+            errors=(404,),
+        ),
+        Endpoint(
+            method="POST",
+            path="/v1/service-offers/{offer}/withdraw",
+            scopes=_READERS,
+            handler=offers.withdraw,
+            summary="Withdraw an offer of this node: a version with a greater number",
+            errors=(403, 404, 409),
+        ),
+    )
+
+
+def _others(offers: Handlers) -> tuple[Endpoint, ...]:
+    """To and from other nodes."""
+    return (
+        Endpoint(
             method="POST",
             path="/v1/service-offers/fetch",
             scopes=_READERS,
@@ -116,20 +146,14 @@ def _offers(offers: Handlers) -> tuple[Endpoint, ...]:
             errors=(400, 403),
         ),
         Endpoint(
-            method="GET",
-            path="/v1/service-offers/{offer}",
-            scopes=_READERS,
-            handler=offers.show,
-            summary="One offer, with where it was seen",
-            errors=(404,),
-        ),
-        Endpoint(
             method="POST",
-            path="/v1/service-offers/{offer}/withdraw",
-            scopes=_READERS,
-            handler=offers.withdraw,
-            summary="Withdraw an offer of this node: a version with a greater number",
-            errors=(403, 404, 409),
+            path="/v1/service-offers/drop",
+            scopes=("operator",),
+            handler=offers.drop,
+            summary="Drop the offers of others that a participant provides, or a node provides or "
+            "sent; the same versions stay away for `forget_seconds`",
+            body=DropRequest,
+            errors=(400, 404),
         ),
     )
 

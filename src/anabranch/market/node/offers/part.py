@@ -18,6 +18,7 @@ from anabranch.market.node.errors import NodeError
 from anabranch.market.node.offers import drafts, records
 from anabranch.market.node.offers.config import offers_config
 from anabranch.market.node.offers.endpoints import (
+    DropRequest,
     FetchRequest,
     PushRequest,
     TrustQuery,
@@ -66,6 +67,7 @@ class OffersPart:
 
     async def open(self) -> None:
         self.messages.listen()
+        self.registry.shorten()
         await self._forget()
 
     async def close(self) -> None:
@@ -228,6 +230,16 @@ class OffersPart:
         targets = list(dict.fromkeys(asked.node_ids))
         results = await self.messages.push(targets, observed=asked.observed)
         return Answer(body={"results": results})
+
+    async def drop(self, call: Call) -> Answer:
+        """Offers of others, as the operator says."""
+        by = msgspec.convert(call.body, DropRequest).by
+        _require_identity(by, by.partition(":")[0], "by")
+        dropped = self.registry.drop(lambda row: by in row.parties)
+        if not dropped:
+            raise NodeError(404, "not_found", f"no offer of others came from {by[:200]!r}")
+        await self._entities.durable()
+        return Answer(body={"status": "dropped", "offers": dropped})
 
     # -- who is trusted ----------------------------------------------------------------------
 

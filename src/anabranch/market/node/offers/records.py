@@ -62,7 +62,7 @@ class TrustReviewed(msgspec.Struct, frozen=True, tag="reviewed"):
 class OfferDropped(msgspec.Struct, frozen=True, tag="dropped"):
     """It is listed no more; the number of its version is remembered."""
 
-    reason: str  # untrusted, expired, room, local
+    reason: str  # untrusted, expired, room, local, operator
     at: int
 
 
@@ -81,6 +81,12 @@ class ObservedOffer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def provider(self) -> str:
         return str(self.offer["provider/participant-id"])
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Who provides it, and who told of it."""
+        node = str(self.offer["provider/node-id"])
+        return self.provider, node, self.route.source, self.route.origin
 
     @property
     def visible(self) -> bool:
@@ -156,6 +162,7 @@ OBSERVED = Family(
     is_open=lambda state: not state.dropped,
     wake=lambda state: state.drop_at,
     group=lambda state: state.provider,
+    begins_anew=lambda event: isinstance(event, OfferObserved),
 )
 TRUSTED = Family(
     "trusted-provider",

@@ -6,12 +6,13 @@ The local offer beats the observed one of the same id; what else is decided abou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
 
 from anabranch.market.catalog.relays import encoded, problem_of, route_of
+from anabranch.market.catalog.room import Kept, Leaving, share_of
 from anabranch.market.catalog.routes import Route, Trust, expires_at
 from anabranch.market.catalog.rules import Keep, Known, Refuse, decide
 from anabranch.market.node.entities import Change, Entities
@@ -47,6 +48,7 @@ class Registry:
         self._judge = judge
         self._config = config
         self._me = me
+        self._observed_ms = config.observed_seconds * 1000
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -107,15 +109,19 @@ class Registry:
             assert row is not None
             self._review(change, row, decision)
             return _verdict({"offer": offer}, "stale")
-        if decision.is_new and not room.make(change, trusted=decision.trust != "untrusted"):
+        if decision.is_new and not room.make(change, offer, decision.trust, decision.route):
             message = f"this node keeps {self._config.observed_max} offers of others"
             return _refused(offer, "catalog-full", message)
         return self._store(change, offer, decision.route, decision.trust)
 
     def _review(self, change: Change, row: ObservedOffer, now: Keep) -> None:
-        if row.dropped or (now.trust, now.route) == (row.trust, row.route):
+        if row.dropped:
             return
-        drop_at = self._drop_at(row.offer, now.trust, row.observed_at)
+        heard = row.observed_at if now.trust == "untrusted" else change.now
+        drop_at = self._drop_at(row.offer, now.trust, heard)
+        is_old = drop_at - row.drop_at > self._observed_ms // 2  # not written with every word of it
+        if (now.trust, now.route) == (row.trust, row.route) and not is_old:
+            return
         event = TrustReviewed(trust=now.trust, route=now.route, at=change.now, drop_at=drop_at)
         change.add(OBSERVED, row.offer["offer/id"], event)
         self._drop_late(change, row.offer["offer/id"])
@@ -127,7 +133,9 @@ class Registry:
         return _verdict({"offer": offer}, "stored")
 
     def _drop_at(self, offer: dict[str, Any], trust: Trust, observed_at: int) -> int:
+        """Its provider alone says when it expires, so it is not kept longer than a while."""
         last = expires_at(offer) + self._config.expired_seconds * 1000
+        last = min(last, observed_at + self._observed_ms)
         if trust != "untrusted":
             return last
         return min(last, observed_at + self._config.untrusted_seconds * 1000)
@@ -145,6 +153,24 @@ class Registry:
             reason = "untrusted" if found.trust == "untrusted" else "expired"
             change.add(OBSERVED, offer_id, OfferDropped(reason=reason, at=change.now))
 
+    def shorten(self) -> None:
+        """Those of a version in which they were kept until they had expired."""
+        with self._entities.change() as change:
+            for offer_id, row in self._entities.each_open(OBSERVED):
+                if row.drop_at > (last := change.now + self._observed_ms):
+                    event = TrustReviewed(
+                        trust=row.trust, route=row.route, at=change.now, drop_at=last
+                    )
+                    change.add(OBSERVED, offer_id, event)
+
+    def drop(self, fits: Callable[[ObservedOffer], bool]) -> list[str]:
+        """Drop those that fit, as the operator says."""
+        with self._entities.change() as change:
+            gone = [name for name, row in self._entities.each_open(OBSERVED) if fits(row)]
+            for offer_id in gone:
+                change.add(OBSERVED, offer_id, OfferDropped(reason="operator", at=change.now))
+        return sorted(gone)
+
     def give_way(self, change: Change, offer_id: str) -> None:
         """A local offer of this id is published."""
         found = change.get(OBSERVED, offer_id)
@@ -153,46 +179,46 @@ class Registry:
 
 
 class Room:
-    """Room for more observed offers, for the relays of one message. What has expired leaves; for a
-    trusted offer first the oldest one of a stranger. No stranger makes another one leave."""
+    """Room for more observed offers, for the relays of one message."""
 
     def __init__(self, entities: Entities, most: int) -> None:
         self._entities = entities
         self._most = most
-        self._leaving: dict[bool, Iterator[str]] = {}
+        self._leaving: Leaving | None = None
 
-    def make(self, change: Change, *, trusted: bool) -> bool:
-        """Whether there is room for one more."""
-        if self._entities.count_open(OBSERVED) < self._most:
-            return True
-        if trusted not in self._leaving:
-            self._leaving[trusted] = iter(self._order(change.now, trusted))
-        for offer_id in self._leaving[trusted]:
+    def make(self, change: Change, offer: dict[str, Any], trust: Trust, route: Route) -> bool:
+        """Whether there is room for this one more."""
+        share = share_of(trust, offer["provider/participant-id"], route.source)
+        if self._entities.count_open(OBSERVED) >= self._most:
+            if self._leaving is None:
+                self._leaving = Leaving(self._kept(change.now))
+            if not self._leave(change, self._leaving, trust, share):
+                return False
+        if self._leaving is not None:
+            self._leaving.add(offer["offer/id"], trust, share)
+        return True
+
+    def _leave(self, change: Change, leaving: Leaving, trust: Trust, share: str) -> bool:
+        while offer_id := leaving.first_for(trust, share):
             found = change.get(OBSERVED, offer_id)
-            if found is not None and _may_leave(found, change.now, trusted):
+            if found is not None and not found.dropped:  # it may have gone meanwhile
                 change.add(OBSERVED, offer_id, OfferDropped(reason="room", at=change.now))
                 return True
         return False
 
-    def _order(self, now: int, trusted: bool) -> list[str]:
-        rows = [
-            (one.trust != "untrusted", one.observed_at, offer_id)
-            for offer_id, one in self._entities.each_open(OBSERVED)
-            if _may_leave(one, now, trusted)
-        ]
-        return [offer_id for *_, offer_id in sorted(rows)]
-
-
-def _may_leave(row: ObservedOffer, now: int, trusted: bool) -> bool:
-    if row.dropped:
-        return False
-    return (trusted and row.trust == "untrusted") or expires_at(row.offer) <= now
+    def _kept(self, now: int) -> Iterator[Kept]:
+        for offer_id, one in self._entities.each_open(OBSERVED):
+            share = share_of(one.trust, one.provider, one.route.source)
+            ended = expires_at(one.offer) <= now
+            yield Kept(one.observed_at, offer_id, one.trust, share, ended)
 
 
 def _known(row: ObservedOffer) -> Known:
+    """What had to leave may come again as it was; no version before it does."""
+    returns = row.dropped in ("room", "expired")
     return Known(
         provider=row.provider,
-        sequence=row.sequence,
+        sequence=row.sequence - returns,
         trust=row.trust,
         route=row.route,
         dropped=bool(row.dropped),

@@ -1,6 +1,8 @@
 """Whose offers may be seen: explicit > federation > untrusted, derived by the host alone.
 
-`catalog/routes.py` has the rule; here is who is trusted, and which peers this node knows.
+`catalog/routes.py` has the rule; here is who is trusted, and which peers this node knows: those
+that its operator has named, or for which an issuer vouches whom the operator has named. That a node
+has an address says nothing: anyone can publish one.
 """
 
 from __future__ import annotations
@@ -32,4 +34,4 @@ class Judge:
             return False
         if isinstance(self._federation, tuple):
             return node in self._federation
-        return bool(self._context.directory.endpoint(node))
+        return self._context.directory.is_trusted(node)

@@ -1,9 +1,10 @@
 """`peer.message.dispatch` and `peer.session.establish`: how modules send messages to other nodes.
 
 A message goes to one node, or to nodes with a capability: the first or last of those in the cache
-that fit, to one of them (the next is tried where one cannot be reached) or to all. A blocking call
-waits for the answers; of an async one the answers come back as messages: `x.request` is answered by
-`x.response`, for the host or the chains of modules, from the node that was asked.
+that fit, with those that this node trusts before all others, to one of them (the next is tried
+where one cannot be reached) or to all. A blocking call waits for the answers; of an async one the
+answers come back as messages: `x.request` is answered by `x.response`, for the host or the chains
+of modules, from the node that was asked.
 
 Before a message leaves, modules are asked (`pre-send`): one may drop it, or answer it here. Such an
 answer is never taken for one of the other node. Messages of the host itself pass no chain, as those
@@ -154,18 +155,19 @@ class Dispatcher:
         if destination.node_id is not None:
             return [destination.node_id]
         rows = self._context.directory.holders(destination.capability_id or "")
-        fitting = [row["node_id"] for row in rows if destination.seed_filter.fits(row)]
+        fitting = [row for row in rows if destination.seed_filter.fits(row)]
         return self._chosen(destination, fitting)
 
-    def _chosen(self, destination: Destination, fitting: list[str]) -> list[str]:
+    def _chosen(self, destination: Destination, rows: list[Mapping[str, Any]]) -> list[str]:
         """As chosen before, if the caller allows it; a node that does not count any more is left
         out, whatever was chosen."""
         now, key = self._context.clock.now(), msgspec.json.encode(destination)
         known = self._selections.get(key)
         if known is not None and known.until > now and destination.cache_ttl_ms:
+            fitting = {row["node_id"] for row in rows}
             return [node for node in known.nodes if node in fitting]
         limit = destination.limit or TARGETS_MAX
-        chosen = fitting[:limit] if destination.selection_mode == "first-n" else fitting[-limit:]
+        chosen = _cut(rows, limit, first=destination.selection_mode == "first-n")
         if destination.cache_ttl_ms:
             if len(self._selections) >= SELECTIONS_MAX:
                 self._selections.clear()
@@ -249,6 +251,16 @@ class Dispatcher:
             await self._messenger.receiver.handle(message)
         except AnabranchError as error:
             logger.info("%s of %s was not taken: %s", message.msg, node, error.message)
+
+
+def _cut(rows: list[Mapping[str, Any]], limit: int, *, first: bool) -> list[str]:
+    """So many of them, and of strangers none in the place of a node that is trusted."""
+    chosen: list[str] = []
+    for trusted in (True, False):
+        nodes = [row["node_id"] for row in rows if row["trusted"] is trusted]
+        left = limit - len(chosen)
+        chosen += nodes[:left] if first else nodes[max(len(nodes) - left, 0) :]
+    return chosen
 
 
 def _read(body: Any, kind: type[Any]) -> Any:

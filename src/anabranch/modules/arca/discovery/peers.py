@@ -60,11 +60,12 @@ class PeerCatalogs:
         self._asked: set[str] = set()  # by this process
 
     async def known(self) -> list[str]:
-        """The nodes with such a passport, without this one, in a fixed order."""
+        """The nodes with such a passport, without this one: first those that the host trusts, then
+        the others in the order of the host, which they cannot choose."""
         await self._admitter.trusted((), ())  # says which node this is
-        nodes: dict[str, None] = {}
-        for capability in CAPABILITIES:
-            nodes |= {str(row["node_id"]): None for row in await self._host.holders(capability)}
+        found = [row for one in CAPABILITIES for row in await self._host.holders(one)]
+        found.sort(key=lambda row: row.get("trusted") is not True)
+        nodes = dict.fromkeys(str(row["node_id"]) for row in found)
         nodes.pop(self._catalog.node_id, None)
         return list(nodes)[:PEERS_MAX]
 

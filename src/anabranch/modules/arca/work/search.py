@@ -88,16 +88,20 @@ class TargetSearch:
     # -- by passports ------------------------------------------------------------------------
 
     async def _holders(self, query: ParticipantQuery) -> tuple[list[str], str]:
-        """Participants of nodes with a passport that counts, each once. The host says who that is:
+        """Participants of nodes with a passport that counts, each once, those of trusted nodes
+        first: others can be as many as they like. The host says who that is:
         the operator of the node by a verified binding, or else the issuer."""
         rows = await self._host.holders(query.capability_id)
         self._nodes.saw(rows)
-        found = {str(row["anchor_identity"]) for row in rows if self._fits(row, query)}
+        fitting = [row for row in rows if self._fits(row, query)]
+        found = {str(row["anchor_identity"]) for row in fitting}
+        trusted = {str(row["anchor_identity"]) for row in fitting if row.get("trusted") is True}
         wanted = query.capability_id
         if not rows:
             return [], f"no valid passport for {wanted!r} is known to this node"
         valid = f"{len(rows)} valid {'passport' if len(rows) == 1 else 'passports'}"
-        return sorted(found), f"{valid} for {wanted!r}, and the filter {query.filter} fits none"
+        ordered = sorted(found, key=lambda name: (name not in trusted, name))
+        return ordered, f"{valid} for {wanted!r}, and the filter {query.filter} fits none"
 
     def _fits(self, row: Mapping[str, Any], query: ParticipantQuery) -> bool:
         """Keys of the filter against the row; services against the offers that are known here. A
@@ -120,7 +124,7 @@ class TargetSearch:
         ranks: dict[str, int] = {}
         for number, one in enumerate(offers):
             ranks.setdefault(str(one[_PROVIDER]), number)
-        return sorted(found, key=lambda name: (ranks.get(name, len(offers)), name))
+        return sorted(found, key=lambda name: ranks.get(name, len(offers)))
 
     # -- by offers ---------------------------------------------------------------------------
 

@@ -132,6 +132,7 @@ def _offers(actions: c.Verbs) -> None:
     _do(doing, "show", "Show one offer.", "OFFER")
     _do(doing, "push", "Send the offers of this node to another one.", "NODE_ID")
     _do(doing, "fetch", "Ask a node for its offers, and keep what is trusted.", "NODE_ID")
+    _do(doing, "drop", "Drop the offers of others that a participant or a node brought.", "ID")
     _do(doing, "trust", "Trust the offers of a participant.", "PARTICIPANT")
     _do(doing, "distrust", "Trust them no more.", "PARTICIPANT")
     _do(doing, "trusted", "Show whose offers are trusted.")

@@ -63,6 +63,11 @@ async def push(options: argparse.Namespace, node: NodeClient) -> int:
     return 1 if found["status"] == "failed" else 0
 
 
+async def drop(options: argparse.Namespace, node: NodeClient) -> int:
+    found = await node.ask("POST", "/v1/service-offers/drop", {"by": options.id})
+    return render.tell(options, found, f"dropped {len(found['offers']):,}")
+
+
 async def trusted(options: argparse.Namespace, node: NodeClient) -> int:
     found = (await node.ask("GET", "/v1/trusted-providers"))["items"]
     rows = [(one["entry/participant-id"], one["entry/added-at"]) for one in found]
@@ -203,6 +208,7 @@ ACTIONS: dict[tuple[str, str], Asked] = {
     ("offers", "show"): offer,
     ("offers", "fetch"): fetch,
     ("offers", "push"): push,
+    ("offers", "drop"): drop,
     ("offers", "trusted"): trusted,
     ("offers", "trust"): trust,
     ("offers", "distrust"): distrust,
