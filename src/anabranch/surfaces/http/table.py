@@ -18,6 +18,7 @@ from aiohttp import web
 
 from anabranch.market.node.api import Answer, Api, Call, Caller, problem
 from anabranch.market.node.errors import NodeError
+from anabranch.surfaces.http.guard.connection_limits import heard, hold, require_unpacked
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import (
     LARGE_BYTES,
@@ -44,6 +45,7 @@ def add_table(
     async def serve(request: web.Request) -> web.Response:
         try:
             _require_loopback(request, name)
+            require_unpacked(request)
             return response(await api.handle(await _call(request, api, who_calls, parsing)))
         except NodeError as error:
             answer = _problem(error.status, error.code, error.message, error.headers)
@@ -81,12 +83,15 @@ async def _call(
         headers=headers,
         remote=request.remote or "",
     )
+    if call.caller.scope != "open":
+        hold(request, call.caller.actor)
     most = api.admitted(call)
     call = msgspec.structs.replace(call, query=_query(request))
     if not request.can_read_body or not most:
         return call
     said = f"a body has at most {most:,} bytes"
     raw = await read_at_most(request, most, BODY_SECONDS, said, "send less at once")
+    heard(request)
     return msgspec.structs.replace(call, raw=raw, body=await _parsed(raw, parsing))
 
 
