@@ -1,9 +1,9 @@
 """HTTP for a table of endpoints: reads a request, says who calls, answers in JSON.
 
 A node and a module serve their tables with it. What is refused here never reaches the table: a name
-of the host that is not this machine (pages of other sites must not reach it through a browser), a
-body that is too large, too slow or no JSON. A body is read when it is known who sends it, and a
-large one is parsed beside the event loop.
+of the host that is not this machine and what a page of another site asks for (neither may reach it
+through a browser), a body that is packed, too large, too slow or no JSON. A body is read when it is
+known who sends it, and a large one is parsed beside the event loop.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from aiohttp import web
 from anabranch.market.node.api import Answer, Api, Call, Caller, problem
 from anabranch.market.node.errors import NodeError
 from anabranch.surfaces.http.guard.connection_limits import heard, hold, require_unpacked
+from anabranch.surfaces.http.guard.origins import check_origin
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import (
     LARGE_BYTES,
@@ -45,8 +46,12 @@ def add_table(
     async def serve(request: web.Request) -> web.Response:
         try:
             _require_loopback(request, name)
+            check_origin(request)
             require_unpacked(request)
-            return response(await api.handle(await _call(request, api, who_calls, parsing)))
+            call = await _call(request, api, who_calls, parsing)
+            if _is_known(call):
+                hold(request, call.caller.actor)
+            return response(await api.handle(call))
         except NodeError as error:
             answer = _problem(error.status, error.code, error.message, error.headers)
         except ApiError as error:
@@ -83,8 +88,8 @@ async def _call(
         headers=headers,
         remote=request.remote or "",
     )
-    if call.caller.scope != "open":
-        hold(request, call.caller.actor)
+    if _is_known(call):
+        heard(request)  # a body that comes slowly makes room all the same, but after silence
     most = api.admitted(call)
     call = msgspec.structs.replace(call, query=_query(request))
     if not request.can_read_body or not most:
@@ -93,6 +98,10 @@ async def _call(
     raw = await read_at_most(request, most, BODY_SECONDS, said, "send less at once")
     heard(request)
     return msgspec.structs.replace(call, raw=raw, body=await _parsed(raw, parsing))
+
+
+def _is_known(call: Call) -> bool:
+    return call.caller.scope != "open"
 
 
 async def _parsed(raw: bytes, parsing: asyncio.Semaphore) -> Any:
