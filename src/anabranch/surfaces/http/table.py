@@ -20,6 +20,7 @@ from anabranch.market.node.api import Answer, Api, Call, Caller, problem
 from anabranch.market.node.errors import NodeError
 from anabranch.surfaces.http.guard.connection_limits import heard, hold, require_unpacked
 from anabranch.surfaces.http.guard.origins import check_origin
+from anabranch.surfaces.http.io.body_room import BodyRoom
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import (
     LARGE_BYTES,
@@ -30,6 +31,8 @@ from anabranch.surfaces.http.io.request_body import (
 from anabranch.work.network.loopback import is_loopback
 
 BODY_SECONDS = 30.0
+STRANGERS_BYTES = 64 * 1024 * 1024  # of bodies that are on their way at once, of all together
+KNOWN_BYTES = 256 * 1024 * 1024  # the same for callers with a token
 DEPTH_MAX = 128
 LINE_BYTES = 64 * 1024  # names and parameters, each letter of which may take twelve
 
@@ -41,14 +44,14 @@ def add_table(
     app: web.Application, api: Api, who_calls: WhoCalls, *, name: str, logger: logging.Logger
 ) -> None:
     """Serve every path that has no route yet; `name` is what answers here, such as `node`."""
-    parsing = asyncio.Semaphore(PARSED_AT_ONCE)
+    reading = _Reading(api)
 
     async def serve(request: web.Request) -> web.Response:
         try:
             _require_loopback(request, name)
             check_origin(request)
             require_unpacked(request)
-            call = await _call(request, api, who_calls, parsing)
+            call = await _call(request, api, who_calls, reading)
             if _is_known(call):
                 hold(request, call.caller.actor)
             return response(await api.handle(call))
@@ -74,9 +77,7 @@ def response(answer: Answer) -> web.Response:
     )
 
 
-async def _call(
-    request: web.Request, api: Api, who_calls: WhoCalls, parsing: asyncio.Semaphore
-) -> Call:
+async def _call(request: web.Request, api: Api, who_calls: WhoCalls, reading: _Reading) -> Call:
     names = {name.lower() for name in request.headers}
     # A header that stands twice is one list (RFC 9110), so two tokens are no token.
     headers = {name: _text(", ".join(request.headers.getall(name))) for name in names}
@@ -94,10 +95,27 @@ async def _call(
     call = msgspec.structs.replace(call, query=_query(request))
     if not request.can_read_body or not most:
         return call
-    said = f"a body has at most {most:,} bytes"
-    raw = await read_at_most(request, most, BODY_SECONDS, said, "send less at once")
-    heard(request)
-    return msgspec.structs.replace(call, raw=raw, body=await _parsed(raw, parsing))
+    with reading.room_of(call).take(request.transport) as coming:
+        said = f"a body has at most {most:,} bytes"
+        raw = await read_at_most(
+            request, most, BODY_SECONDS, said, "send less at once", coming.grow
+        )
+        coming.has_come()
+        heard(request)
+        return msgspec.structs.replace(call, raw=raw, body=await _parsed(raw, reading.parsing))
+
+
+class _Reading:
+    """What all requests to one table share while their bodies are read."""
+
+    def __init__(self, api: Api) -> None:
+        self.parsing = asyncio.Semaphore(PARSED_AT_ONCE)
+        largest = max((one.body_bytes for one in api.endpoints), default=0)
+        self._strangers = BodyRoom(max(STRANGERS_BYTES, 2 * largest))
+        self._known = BodyRoom(max(KNOWN_BYTES, 2 * largest))
+
+    def room_of(self, call: Call) -> BodyRoom:
+        return self._known if _is_known(call) else self._strangers
 
 
 def _is_known(call: Call) -> bool:
