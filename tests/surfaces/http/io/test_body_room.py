@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from anabranch.market.node.keys import KeyFolder
 from anabranch.surfaces.http import table
 from anabranch.surfaces.http.io.body_room import BodyRoom
 from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.request_body import read_at_most
 from anabranch.surfaces.http.node.server import NodeServer
 from hangs import HANG_SECONDS
 from in_loop import in_loop
@@ -46,6 +49,47 @@ def test_the_oldest_that_is_still_coming_makes_room() -> None:
             bodies[2].grow(60)
         assert not first.aborted
     assert room.bytes == 0
+
+
+class HalfABody:
+    """A request whose sender leaves in the middle."""
+
+    content_length = None
+
+    def __init__(self) -> None:
+        self.content = self
+
+    def is_eof(self) -> bool:
+        return False
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield b"x" * size
+        raise ConnectionResetError("gone")
+
+
+@in_loop
+async def test_what_came_of_a_body_goes_with_it() -> None:
+    """An error holds the frames that it came through, and with them what they hold: until the
+    collector came by, hundreds of megabytes."""
+    request: Any = HalfABody()
+    with pytest.raises(ApiError) as refused:
+        await read_at_most(request, 1 << 30, HANG_SECONDS, "", "")
+    assert held_by(refused.value) == 0
+
+
+def held_by(error: BaseException | None) -> int:
+    """Bytes in lists of the frames that an error, and the one before it, came through."""
+    if error is None:
+        return 0
+    lists = [
+        value
+        for frame, _ in walk_tb(error.__traceback__)
+        for value in frame.f_locals.values()
+        if isinstance(value, list)
+    ]
+    parts = [one for each in lists for one in each if isinstance(one, bytes)]
+    return sum(map(len, parts)) + held_by(error.__context__)
 
 
 def test_bodies_that_never_end_are_given_up_for_those_that_do(

@@ -121,13 +121,18 @@ def _too_large(said: str, hint: str) -> ApiError:
 async def _read(
     request: web.Request, most: int, too_large: ApiError, grow: Callable[[int], None]
 ) -> bytes:
-    parts, size = [], 0
-    async for part in request.content.iter_chunked(256 * 1024):
-        size += len(part)
-        if size > most:
-            raise too_large
-        grow(len(part))
-        parts.append(part)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in request.content.iter_chunked(256 * 1024):
+            size += len(part)
+            if size > most:
+                raise too_large
+            grow(len(part))
+            parts.append(part)
+    except BaseException:
+        parts.clear()  # the error keeps this frame, perhaps until the garbage is collected
+        raise
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
