@@ -151,8 +151,46 @@ def test_offsets_that_overlap_cannot_unfold_without_end() -> None:
         decode([type_of("uint8[][][][][][]")], shifted)
     inner = word(60) + b"".join(word(60 * 32) for _ in range(60))
     deep = WORD + inner + inner + inner + inner + word(60) + 60 * word(1)
-    with pytest.raises(BadAnswer, match="100,000 values"):
+    with pytest.raises(BadAnswer, match="unfolds into more than four times"):
         decode([type_of("uint8[][][][][]")], deep)
+    with pytest.raises(BadAnswer, match="100,000 values"):
+        decode([type_of("uint8[]")], WORD + word(100_000) + bytes(32 * 100_000))
+
+
+@pytest.mark.parametrize(
+    "kind", ["string[]", "bytes[]", "(string)[]", "string[1][]", "(bytes,bytes)[]"]
+)
+@pytest.mark.parametrize(("count", "blob"), [(10, 1000), (2000, 100_000)])
+def test_no_answer_unfolds_into_more_bytes_than_it_has(kind: str, count: int, blob: int) -> None:
+    """Every offset points at one blob: 160 kB became 200 million characters."""
+    data = _overlapping(type_of(kind).items[0], count, blob)
+    assert len(data) < 64 * count + blob + 500
+    with pytest.raises(BadAnswer, match="unfolds into more than four times"):
+        decode([type_of(kind)], data)
+    (found,) = decode_each([type_of(kind)], data)
+    assert isinstance(found, BadAnswer)
+
+
+def _overlapping(item: AbiType, count: int, blob: int) -> bytes:
+    """A list of so many, all of them in the place of the first."""
+    width = 32 * len(item.items)  # of what stands between the list and the texts
+    inner = word(width) * len(item.items) if item.items else b""
+    text = word(blob) + b"a" * blob
+    return WORD + word(count) + word(32 * count) * count + inner + text
+
+
+def test_many_types_of_one_answer_share_its_bytes() -> None:
+    data = word(320) * 10 + word(10_000) + b"a" * 10_000
+    found = decode_each([type_of("string")] * 10, data)
+    whole = [value for value in found if isinstance(value, str)]
+    assert 0 < sum(map(len, whole)) <= 4 * len(data)
+    assert len(whole) < 10
+
+
+def test_equal_texts_may_stand_in_one_place() -> None:
+    """As some contracts write them; the usual codec reads them as well."""
+    data = word(64) + word(64) + word(3) + b"abc" + bytes(29)
+    assert decode([type_of("string")] * 2, data) == ["abc", "abc"]
 
 
 def test_the_text_of_a_document_comes_out_as_it_was_stored() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from anabranch.dialects.registry import compile_source
+from anabranch.dialects.xrc729.read import STEPS_MAX
 from anabranch.keccak import keccak256
-from anabranch.work.chain import errors
+from anabranch.work.chain import errors, loader
 from anabranch.work.chain.authority import owners_and_executors
 from anabranch.work.chain.contracts import ZERO_ADDRESS, call_data
 from anabranch.work.chain.loader import ZERO_HASH, LoadedOrchestration, load_orchestration
@@ -197,6 +198,35 @@ def test_all_rules_that_cannot_be_used_are_named_at_once(evm: Evm) -> None:
         "the rule of S4 is 'cm:xrc137:Stock', which is no address",
     ):
         assert words in said
+
+
+def test_more_rules_than_an_orchestration_has_steps_are_not_asked_for(evm: Evm) -> None:
+    named = [f"0x{number:040x}" for number in range(1, STEPS_MAX + 2)]
+    where = evm.deploy(registry({"orders": orchestration(*named)}))
+    with pytest.raises(
+        errors.DocumentTooLarge, match="names 129 rule contracts, more than the 128"
+    ):
+        load(evm, where)
+    asked = [params[0] for method, params in evm.asked if method == "eth_getCode"]
+    assert asked == [where], "no rule was looked at"
+
+
+def test_the_rules_of_one_orchestration_have_so_many_bytes_together(
+    evm: Evm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "RULES_BYTES_MAX", 3 * len(RULE))
+    monkeypatch.setattr(loader, "_AT_ONCE", 1)
+    rules = [evm.deploy(rule(RULE)) for _ in range(8)]
+    where = evm.deploy(registry({"orders": orchestration(*rules[:3])}))
+    assert len(load(evm, where).rules) == 3
+    where = evm.deploy(registry({"orders": orchestration(*rules)}))
+    with pytest.raises(errors.DocumentTooLarge, match=f"more than {3 * len(RULE)} bytes"):
+        load(evm, where)
+    asked = {params[0] for method, params in evm.asked if method == "eth_getCode"} - {where}
+    assert len(asked) <= 5, "the rest is not read"
+    monkeypatch.setattr(loader, "RULE_BYTES_MAX", 1)  # each is refused, once it is read
+    with pytest.raises(errors.DocumentTooLarge, match="bytes together"):
+        load(evm, where)
 
 
 def test_an_encrypted_rule_is_taken_as_it_is_when_somebody_can_open_it(evm: Evm) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from anabranch.work.chain.contracts import call_data
 from anabranch.work.chain.executor import DryRun, ExecutorOptions, SigningExecutor
@@ -285,6 +287,55 @@ def test_more_gas_than_allowed_is_refused_unsent(evm: Evm) -> None:
     with pytest.raises(ExecutorUnavailable, match=r"6,000,000 gas, more than 5,000,000 .*nothing"):
         send(evm, call(to, "set(uint256)", 2, gas_limit=6_000_000))
     assert transactions(evm) == 0
+
+
+def greedy(evm: Evm, *, tip: int = 0, base: int | None = None, price: int = 0) -> None:
+    """A node that names fees; without a base fee it is one of before EIP-1559."""
+    block = {"number": hex(evm.block)} | ({} if base is None else {"baseFeePerGas": hex(base)})
+    node: Any = evm
+    node.eth_getBlockByNumber = lambda _tag, _full: block
+    node.eth_maxPriorityFeePerGas = lambda: hex(tip)
+    node.eth_gasPrice = lambda: hex(price)
+
+
+GREEDY: list[dict[str, int]] = [
+    {"tip": 10**18, "base": 1},
+    {"tip": 1, "base": 10**18},
+    {"price": 10**18},
+]
+
+
+@pytest.mark.parametrize("fees", GREEDY, ids=["tip", "base", "price"])
+@pytest.mark.parametrize("gas", [None, 100_000])
+def test_a_node_that_names_a_fee_beyond_the_limit_gets_nothing_signed(
+    evm: Evm, fees: dict[str, int], gas: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed: list[Any] = []
+    monkeypatch.setattr(LocalSigner, "sign", lambda _self, transaction: signed.append(transaction))
+    greedy(evm, **fees)
+    to, sent = evm.deploy(vault()), SentInMemory()
+    with pytest.raises(ExecutorUnavailable) as refused:
+        send(evm, call(to, "set(uint256)", 2, gas_limit=gas), sent)
+    said = str(refused.value)
+    assert "more than 1,000,000,000,000,000,000 (setting chain_fee_max)" in said
+    met = re.search(r"may cost ([0-9,]+) wei \(([0-9,]+) gas at ([0-9,]+) wei", said)
+    assert met is not None
+    cost, units, each = (int(number.replace(",", "")) for number in met.groups())
+    assert cost == units * each > 10**22
+    assert "nothing was sent" in said
+    assert signed == []
+    assert transactions(evm) == 0
+    assert run(sent.find(f"{int(evm.eth_chainId(), 16)}:{SENDER}", "s1:1")) is None
+
+
+def test_a_fee_of_just_the_limit_is_paid(evm: Evm) -> None:
+    greedy(evm, base=10**9, tip=10**9)  # twice the base fee and the tip: 3 gwei
+    to = evm.deploy(vault())
+    least = replace(OPTIONS, fee_max=100_000 * 3 * 10**9 - 1)
+    with pytest.raises(ExecutorUnavailable, match="299,999,999,999,999"):
+        send(evm, call(to, "set(uint256)", 2, gas_limit=100_000), options=least)
+    enough = replace(OPTIONS, fee_max=100_000 * 3 * 10**9)
+    assert send(evm, call(to, "set(uint256)", 2, gas_limit=100_000), options=enough).ok
 
 
 def test_a_record_that_cannot_be_written_sends_nothing(evm: Evm, tmp_path: Path) -> None:

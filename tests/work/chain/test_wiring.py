@@ -52,6 +52,21 @@ def test_simulating_and_sending_are_chosen_by_a_setting() -> None:
     assert isinstance(sending.executor, SigningExecutor)
 
 
+def test_what_a_call_may_cost_is_chosen_by_settings() -> None:
+    settings = Settings(
+        store=":memory:",
+        chain_url=URL,
+        chain_execution="send",
+        chain_signer_key_env="THE_KEY",
+        chain_gas_max=5,
+        chain_fee_max=7,
+    )
+    found = chain_from(settings, environment={"THE_KEY": KEY})
+    assert found is not None
+    assert isinstance(found.executor, SigningExecutor)
+    assert (found.executor.options.gas_max, found.executor.options.fee_max) == (5, 7)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -1,14 +1,15 @@
 """The register of grants: whoever encrypted something says who may read it.
 
 A resource id belongs to whoever registers it first; they have all rights, and only they and those
-who may manage it give more. Keys come wrapped for their reader, and are handed out as they came.
+who may manage it, until that ends, give more. Keys come wrapped for their reader, and are handed
+out as they came.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from anabranch.dialects.xrc729.bundle import ADDRESS
@@ -39,9 +40,7 @@ def _put_grants(store: Grants, given: Mapping[str, Any], signer: str, now: int) 
     said = given.get("owner")
     if said is not None and _address(said, "`owner`") != owner:
         raise Refused(f"the owner of {rid} is {owner}", code="not_allowed")
-    manages = any(one.grantee == signer and one.rights & MANAGE for one in known)
-    if signer != owner and not manages:
-        raise Refused(f"{signer} may not give rights to {rid}, only {owner}", code="not_allowed")
+    until = None if signer == owner else _manages_until(known, rid, signer, owner, now)
     entries = given.get("entries")
     if not isinstance(entries, list) or not 0 < len(entries) <= ENTRIES_MAX:
         raise InputError(f"`entries` is a list of 1 to {ENTRIES_MAX} grants", code="params")
@@ -53,6 +52,8 @@ def _put_grants(store: Grants, given: Mapping[str, Any], signer: str, now: int) 
         "session": str(given.get("sessionId") or "")[:32],
     }
     made = [_entry(one, common, owner) for one in entries]
+    if until is not None:
+        _require_no_longer(made, signer, until)
     if not known and all(one.grantee != owner for one in made):
         latest = max(one.expires_at for one in made)
         made.append(Grant(grantee=owner, rights=ALL, expires_at=latest, is_owner=True, **common))
@@ -60,6 +61,26 @@ def _put_grants(store: Grants, given: Mapping[str, Any], signer: str, now: int) 
     _require_room(store, owner, {one.grantee for one in made} - {one.grantee for one in known})
     store.put_grants(made)
     return len(made)
+
+
+def _manages_until(known: Sequence[Grant], rid: str, signer: str, owner: str, now: int) -> int:
+    """The last second of the right of somebody else. Raises `Refused` where there is none."""
+    ends = [one.expires_at for one in known if one.grantee == signer and one.rights & MANAGE]
+    if not ends:
+        raise Refused(f"{signer} may not give rights to {rid}, only {owner}", code="not_allowed")
+    if ends[0] < now:
+        said = f"the right of {signer} to manage {rid} has ended at {ends[0]}: {owner} can renew it"
+        raise Refused(said, code="not_allowed")
+    return ends[0]
+
+
+def _require_no_longer(made: Sequence[Grant], signer: str, until: int) -> None:
+    """Who manages hands that on until their own end at most: it would never end for somebody who
+    renews it, or goes on under a second address."""
+    for one in made:
+        if one.rights & MANAGE and not one.is_owner and one.expires_at > until:
+            said = f"{signer} manages until {until}, and no MANAGE of theirs ends later"
+            raise Refused(f"{said} (`expireAt` {one.expires_at})", code="not_allowed")
 
 
 def _require_room(store: Grants, owner: str, new: Set[str]) -> None:

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from anabranch.errors import AnabranchError, DefinitionError, InputError, StoreError
+from anabranch.errors import AnabranchError, DefinitionError, InputError, Refused, StoreError
 from anabranch.operations.access.tokens import Caller, entry
 from anabranch.operations.sessions.rpc_methods import METHODS, NotHere, RpcMethods, work_of
 from anabranch.operations.sessions.sessions import Sessions
@@ -27,7 +28,7 @@ from anabranch.settings import Settings
 from anabranch.store.outages import passes
 from anabranch.surfaces.http.guard.auth import CALLER, COOKIE, GATEKEEPER
 from anabranch.surfaces.http.guard.origins import address_of
-from anabranch.surfaces.http.guard.shares import in_share
+from anabranch.surfaces.http.guard.shares import SHARES, in_share, token_of
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.request_body import LIMITS, check_media, parse_body, read_at_most
@@ -65,6 +66,7 @@ class Chain:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._found: asyncio.Future[int] | None = None
+        self._starting: set[str] = set()  # signers
 
     async def chain_id(self) -> int:
         """The node is asked until it has said so once, by all who want to know together: some of
@@ -86,6 +88,17 @@ class Chain:
             return await chain_id(rpc)
         finally:
             await rpc.close()
+
+    @contextmanager
+    def one_start(self, signer: str) -> Iterator[None]:
+        if signer in self._starting:
+            said = f"a start of {signer} is being loaded: send the next one when it has its answer"
+            raise Refused(said, code="start_in_hand")
+        self._starting.add(signer)
+        try:
+            yield
+        finally:
+            self._starting.discard(signer)
 
     async def load(self, registry: str, ostc_id: str, ostc_hash: str, starter: str) -> str:
         from anabranch.work.chain.authority import owners_and_executors
@@ -113,6 +126,24 @@ class Chain:
             hint = "set chain_url" if why.startswith("a session") else "set chain_id or chain_url"
             raise InputError(f"{why}, and this server knows none: {hint}", code="no_chain")
         return self._settings.chain_url
+
+
+class _ChainOf:
+    """The chain for one request: what is loaded takes the share of its caller, and a signer has one
+    start in hand. Only the next number of a signer can begin, so a second one begins nothing, but
+    would load all the same."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._chain = request.app[CHAIN]
+        self._shares, self._token = request.app[SHARES], token_of(request)
+
+    async def chain_id(self) -> int:
+        return await self._chain.chain_id()
+
+    async def load(self, registry: str, ostc_id: str, ostc_hash: str, starter: str) -> str:
+        with self._chain.one_start(starter):
+            async with self._shares.turn(self._token, "loads"):
+                return await self._chain.load(registry, ostc_id, ostc_hash, starter)
 
 
 CHAIN = web.AppKey("anabranch.chain", Chain)
@@ -220,7 +251,7 @@ def _permitted(request: web.Request) -> RpcMethods:
     return RpcMethods(
         parts.sessions,
         parts.verbs,
-        request.app[CHAIN],
+        _ChainOf(request),
         parts.engine.clock.now,
         first_step,
         parts.store,

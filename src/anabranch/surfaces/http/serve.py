@@ -14,7 +14,7 @@ import ipaddress
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,17 +36,11 @@ from anabranch.store.location import has_file
 from anabranch.store.ports import Store
 from anabranch.store.private_file import exposure
 from anabranch.surfaces.http import app
-from anabranch.surfaces.http.guard import (
-    audit,
-    auth,
-    bad_http,
-    connection_limits,
-    descriptors,
-    origins,
-)
+from anabranch.surfaces.http.guard import audit, auth, connection_limits, origins
 from anabranch.surfaces.http.guard.shares import SHARES, Shares
+from anabranch.surfaces.http.listening import Listening
 from anabranch.surfaces.http.opening import Opening
-from anabranch.surfaces.http.sockets import bind, told_if_in_use
+from anabranch.surfaces.http.sockets import bind
 from anabranch.surfaces.loopback import warn_of_loopback
 from anabranch.work.kinds.callables import default_toolbox
 from anabranch.work.network.loopback import is_loopback
@@ -55,7 +49,6 @@ log = logging.getLogger("anabranch.http")
 
 STREAMS_SECONDS = 3.0  # how long requests in hand may still take when a server stops
 HANDSHAKE_SECONDS = 10.0
-BACKLOG = 1024
 
 
 class Server:
@@ -77,17 +70,15 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._store: Store | None = None
         self._runner: web.AppRunner | None = None
-        self._listening: list[asyncio.Server] = []
         self._chores: list[asyncio.Task[None]] = []
         self.parts: Parts
         self.access: AccessControl
         self.keeper: auth.Gatekeeper
         self.shares: Shares
         self.open = True  # no token is asked for
-        self._files = descriptors.files_max()
-        most = descriptors.connections_max(settings.serve_connections_max, self._files)
-        self.limiter = connection_limits.ConnectionLimiter(most=most)
-        self._no_more_errors: Callable[[], None] | None = None
+        most = settings.serve_connections_max
+        self._listening = Listening(most, setting="serve_connections_max")
+        self.limiter = self._listening.limiter
 
     async def __aenter__(self) -> Server:
         try:
@@ -130,7 +121,8 @@ class Server:
         self._check_reachable(loopback)
         opening = Opening(self.limiter)
         try:
-            await opening.listen(self._sockets, **self._how_to_listen())
+            backlog = self._listening.backlog
+            await opening.listen(self._sockets, backlog=backlog, **self._how_to_listen())
             await self._open_engine()
         finally:
             await opening.close()
@@ -196,30 +188,14 @@ class Server:
         return made
 
     async def _listen(self, made: web.Application) -> None:
-        self._runner = web.AppRunner(
-            made,
-            access_log=None,
-            handle_signals=False,
-            shutdown_timeout=STREAMS_SECONDS,
-            keepalive_timeout=self.limiter.idle_seconds,
-            auto_decompress=False,  # a body comes as it is: see `connection_limits.as_it_is`
+        how = self._how_to_listen()
+        self._runner = await self._listening.begin(
+            made, self._sockets, end_seconds=STREAMS_SECONDS, how=how
         )
-        await self._runner.setup()
-        assert self._runner.server is not None
-        factory = self.limiter.admit(bad_http.listening(self._runner.server))
-        loop = asyncio.get_running_loop()
-        self._no_more_errors = descriptors.AcceptErrors().install()
-        for one in self._sockets:
-            with told_if_in_use(one):
-                self._listening.append(
-                    await loop.create_server(factory, sock=one, **self._how_to_listen())
-                )
-            one.listen(BACKLOG)  # more may wait than are accepted at once
 
     def _how_to_listen(self) -> dict[str, Any]:
         return {
             "ssl": self._tls,
-            "backlog": descriptors.accepted_at_once(self._files),
             "ssl_handshake_timeout": HANDSHAKE_SECONDS if self._tls else None,
         }
 
@@ -228,20 +204,14 @@ class Server:
         the runs of this server before its last requests have ended."""
         if hasattr(self, "parts"):
             await self.parts.engine.hand_over()
-        for listening in self._listening:
-            listening.close()
-        self._listening.clear()
+        self._listening.no_more()
         await cancel_and_wait(*self._chores)
         self._chores.clear()
+        await self._listening.end()
         if self._runner is not None:
-            await self._runner.cleanup()
             await self.keeper.audit_log.close()
             self.keeper.lookups.close()
             self._runner = None
-        self.limiter.close()
-        if self._no_more_errors is not None:
-            self._no_more_errors()
-            self._no_more_errors = None
         if hasattr(self, "parts"):
             await self.parts.close(self._grace)
         if self._store is not None:

@@ -1,9 +1,9 @@
 """HTTP for a table of endpoints: reads a request, says who calls, answers in JSON.
 
 A node and a module serve their tables with it. What is refused here never reaches the table: a name
-of the host that is not this machine (pages of other sites must not reach it through a browser), a
-body that is too large, too slow or no JSON. A body is read when it is known who sends it, and a
-large one is parsed beside the event loop.
+of the host that is not this machine and what a page of another site asks for (neither may reach it
+through a browser), a body that is packed, too large, too slow or no JSON. A body is read when it is
+known who sends it, and a large one is parsed beside the event loop.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from aiohttp import web
 
 from anabranch.market.node.api import Answer, Api, Call, Caller, problem
 from anabranch.market.node.errors import NodeError
+from anabranch.surfaces.http.guard.connection_limits import heard, hold, require_unpacked
+from anabranch.surfaces.http.guard.origins import check_origin
+from anabranch.surfaces.http.io.body_room import BodyRoom
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import (
     LARGE_BYTES,
@@ -28,6 +31,8 @@ from anabranch.surfaces.http.io.request_body import (
 from anabranch.work.network.loopback import is_loopback
 
 BODY_SECONDS = 30.0
+STRANGERS_BYTES = 64 * 1024 * 1024  # of bodies that are on their way at once, of all together
+KNOWN_BYTES = 256 * 1024 * 1024  # the same for callers with a token
 DEPTH_MAX = 128
 LINE_BYTES = 64 * 1024  # names and parameters, each letter of which may take twelve
 
@@ -39,12 +44,17 @@ def add_table(
     app: web.Application, api: Api, who_calls: WhoCalls, *, name: str, logger: logging.Logger
 ) -> None:
     """Serve every path that has no route yet; `name` is what answers here, such as `node`."""
-    parsing = asyncio.Semaphore(PARSED_AT_ONCE)
+    reading = _Reading(api)
 
     async def serve(request: web.Request) -> web.Response:
         try:
             _require_loopback(request, name)
-            return response(await api.handle(await _call(request, api, who_calls, parsing)))
+            check_origin(request)
+            require_unpacked(request)
+            call = await _call(request, api, who_calls, reading)
+            if _is_known(call):
+                hold(request, call.caller.actor)
+            return response(await api.handle(call))
         except NodeError as error:
             answer = _problem(error.status, error.code, error.message, error.headers)
         except ApiError as error:
@@ -67,9 +77,7 @@ def response(answer: Answer) -> web.Response:
     )
 
 
-async def _call(
-    request: web.Request, api: Api, who_calls: WhoCalls, parsing: asyncio.Semaphore
-) -> Call:
+async def _call(request: web.Request, api: Api, who_calls: WhoCalls, reading: _Reading) -> Call:
     names = {name.lower() for name in request.headers}
     # A header that stands twice is one list (RFC 9110), so two tokens are no token.
     headers = {name: _text(", ".join(request.headers.getall(name))) for name in names}
@@ -81,13 +89,37 @@ async def _call(
         headers=headers,
         remote=request.remote or "",
     )
+    if _is_known(call):
+        heard(request)  # a body that comes slowly makes room all the same, but after silence
     most = api.admitted(call)
     call = msgspec.structs.replace(call, query=_query(request))
     if not request.can_read_body or not most:
         return call
-    said = f"a body has at most {most:,} bytes"
-    raw = await read_at_most(request, most, BODY_SECONDS, said, "send less at once")
-    return msgspec.structs.replace(call, raw=raw, body=await _parsed(raw, parsing))
+    with reading.room_of(call).take(request.transport) as coming:
+        said = f"a body has at most {most:,} bytes"
+        raw = await read_at_most(
+            request, most, BODY_SECONDS, said, "send less at once", coming.grow
+        )
+        coming.has_come()
+        heard(request)
+        return msgspec.structs.replace(call, raw=raw, body=await _parsed(raw, reading.parsing))
+
+
+class _Reading:
+    """What all requests to one table share while their bodies are read."""
+
+    def __init__(self, api: Api) -> None:
+        self.parsing = asyncio.Semaphore(PARSED_AT_ONCE)
+        largest = max((one.body_bytes for one in api.endpoints), default=0)
+        self._strangers = BodyRoom(max(STRANGERS_BYTES, 2 * largest))
+        self._known = BodyRoom(max(KNOWN_BYTES, 2 * largest))
+
+    def room_of(self, call: Call) -> BodyRoom:
+        return self._known if _is_known(call) else self._strangers
+
+
+def _is_known(call: Call) -> bool:
+    return call.caller.scope != "open"
 
 
 async def _parsed(raw: bytes, parsing: asyncio.Semaphore) -> Any:

@@ -18,6 +18,7 @@ from anabranch.work.chain.errors import BadAnswer
 from anabranch.work.rule.ports import BadAbi
 
 _VALUES_MAX = 100_000  # offsets may overlap, so a short answer could unfold without end
+_TIMES_MAX = 4  # each byte is read once, and more often only where equal texts share a place
 _INTEGER = re.compile(r"-?[0-9]{1,80}")
 _ADDRESS = re.compile(r"0[xX][0-9a-fA-F]{40}")
 _HEX = re.compile(r"0[xX](?:[0-9a-fA-F]{2})*")
@@ -181,6 +182,7 @@ class _Decoder:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._left = _VALUES_MAX
+        self._bytes_left = _TIMES_MAX * len(data)
 
     def only(self) -> bytes:
         return self._sized(self._offset(0, 0, "the text"), "the text")
@@ -215,7 +217,17 @@ class _Decoder:
         word = self._data[at : at + WORD]
         if len(word) < WORD:
             raise BadAnswer(f"{where} is cut off: the answer has only {len(self._data):,} bytes")
+        self._charge(WORD, where)
         return word
+
+    def _charge(self, size: int, where: str) -> None:
+        """Before they are taken: one place can be pointed at from everywhere."""
+        if size > self._bytes_left:
+            raise BadAnswer(
+                f"the answer unfolds into more than four times its {len(self._data):,} bytes at "
+                f"{where}: its offsets point at the same bytes again and again"
+            )
+        self._bytes_left -= size
 
     def _offset(self, base: int, at: int, where: str) -> int:
         offset = int.from_bytes(self._word(at, where), "big")
@@ -232,6 +244,7 @@ class _Decoder:
 
     def _sized(self, at: int, where: str) -> bytes:
         length = self._length(at, 1, where)
+        self._charge(length, where)
         return self._data[at + WORD : at + WORD + length]
 
     def _text(self, at: int, where: str) -> str:

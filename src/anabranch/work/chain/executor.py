@@ -53,6 +53,7 @@ _NOTED = 1000  # calls a dry run remembers
 
 class ExecutorOptions(msgspec.Struct, frozen=True):
     gas_max: int = 5_000_000  # of one call
+    fee_max: int = 10**18  # wei that one call may cost beside its value
     receipt_seconds: float = 120.0  # how long to wait for a transaction to be mined
     poll_seconds: float = 1.0
 
@@ -116,7 +117,7 @@ class SigningExecutor:
         self._rpc = rpc
         self._signer = signer
         self._sent = sent
-        self._options = options or ExecutorOptions()
+        self.options = options or ExecutorOptions()
         self._turn = asyncio.Lock()
         self._chain = 0
         self._next_nonce = 0
@@ -169,6 +170,7 @@ class SigningExecutor:
         except Reverted as error:
             return CallOutcome(ok=False, error=error.message)
         fees = await self._fees()
+        self._require_affordable(gas, fees)
         for attempt in range(1, _NONCE_TRIES + 1):
             nonce = await self._nonce()
             signed = await self._signer.sign(
@@ -212,7 +214,7 @@ class SigningExecutor:
             except NodeRefused as error:
                 raise revert_of(error, call.to) or error from None
             gas = quantity(self._rpc, result, "eth_estimateGas")
-        most = self._options.gas_max
+        most = self.options.gas_max
         if gas > most:
             raise ExecutorUnavailable(
                 f"the call needs {gas:,} gas, more than {most:,} (setting chain_gas_max); "
@@ -234,6 +236,16 @@ class SigningExecutor:
         ceiling = 2 * quantity(self._rpc, base, "eth_getBlockByNumber") + tip
         return {"maxFeePerGas": ceiling, "maxPriorityFeePerGas": tip}
 
+    def _require_affordable(self, gas: int, fees: Mapping[str, int]) -> None:
+        """The node says what gas costs, and whoever mines a block gets it: the node, perhaps."""
+        price = max(fees.values())
+        most = self.options.fee_max
+        if gas * price > most:
+            raise ExecutorUnavailable(
+                f"the call may cost {gas * price:,} wei ({gas:,} gas at {price:,} wei, as the node "
+                f"advises), more than {most:,} (setting chain_fee_max); nothing was sent"
+            )
+
     async def _nonce(self) -> int:
         """The next one: what the node counts, or more when it has not yet seen our last."""
         method = "eth_getTransactionCount"
@@ -247,7 +259,7 @@ class SigningExecutor:
             return CallOutcome(record.outcome == "ok", record.tx, record.error)
         away: list[NodeUnreachable] = []
         try:
-            async with asyncio.timeout(self._options.receipt_seconds):
+            async with asyncio.timeout(self.options.receipt_seconds):
                 receipt = await self._receipt(record, away)
         except TimeoutError:
             self._next_nonce = 0  # what stands in nobody's queue must not hold up the next ones
@@ -255,7 +267,7 @@ class SigningExecutor:
                 raise away[0] from None
             raise ExecutorUnavailable(
                 f"transaction {record.tx} was sent, but is not mined after "
-                f"{self._options.receipt_seconds:g} s (setting chain_receipt_seconds); "
+                f"{self.options.receipt_seconds:g} s (setting chain_receipt_seconds); "
                 "it may still be"
             ) from None
         if quantity(self._rpc, receipt.get("status"), "eth_getTransactionReceipt"):
@@ -280,7 +292,7 @@ class SigningExecutor:
                 away[:] = [error]
             except NodeRefused:
                 pass  # a refusal now says nothing: it may be mined, or stand in another queue
-            await asyncio.sleep(self._options.poll_seconds)
+            await asyncio.sleep(self.options.poll_seconds)
         raise AssertionError("counting never ends")
 
     async def _why(self, call: ContractCall, data: bytes, receipt: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from anabranch.dialects.xrc729.bundle import Bundle, BundleDocument, bundle_text
+from anabranch.dialects.xrc729.read import STEPS_MAX
 from anabranch.errors import InputError
 from anabranch.net.problems import Position, Problem, Severity
 from anabranch.work.chain import abi
@@ -64,6 +65,7 @@ ZERO_HASH = "0x" + 64 * "0"
 _HASH = re.compile(r"0x[0-9a-fA-F]{64}")
 META = tuple(map(type_of, ("bytes32", "uint256", "uint64")))
 _AT_ONCE = 8  # rules read at the same time
+RULES_BYTES_MAX = 8 * 1024 * 1024  # of all rules of one orchestration
 
 
 class LoadedOrchestration(msgspec.Struct, frozen=True):
@@ -140,6 +142,7 @@ class _Loader:
         self._encrypted = encrypted  # there is somebody who can open encrypted rules
         self._starter = starter
         self._authority = authority
+        self._bytes_left = RULES_BYTES_MAX
 
     async def load(
         self, registry: str, ostc_id: str, expect_hash: str | None, pin_rules: bool
@@ -220,14 +223,21 @@ class _Loader:
     ) -> dict[str, RuleText]:
         gate = asyncio.Semaphore(_AT_ONCE)
         wanted = _rule_addresses(document, notes)
+        if len(wanted) > STEPS_MAX:  # none of them is asked for
+            raise DocumentTooLarge(
+                f"the orchestration names {len(wanted):,} rule contracts, more than the "
+                f"{STEPS_MAX} steps that one may have"
+            )
 
         async def fetch(contract: str, steps: str) -> RuleText | None:
+            found = None
             async with gate:
                 try:
-                    return await self._rule(contract, tag, block)
+                    found = await self._rule(contract, tag, block)
                 except (Reverted, NoContract, BadAnswer, BadDocument, DocumentTooLarge) as error:
                     notes.add("unresolved-rule", f"the rule of {steps}: {error.what}", error.hint)
-                    return None
+                self._require_room()
+                return found
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -241,12 +251,20 @@ class _Loader:
         found = {contract: task.result() for contract, task in tasks.items()}
         return {contract: rule for contract, rule in found.items() if rule is not None}
 
+    def _require_room(self) -> None:
+        """Also after a text that was refused: it was read all the same."""
+        if self._bytes_left < 0:
+            raise DocumentTooLarge(
+                f"the rules of the orchestration have more than {RULES_BYTES_MAX:,} bytes together"
+            )
+
     async def _rule(self, contract: str, tag: str, block: int) -> RuleText:
         if not await code_at(self._rpc, contract, tag):
             raise NoContract(f"there is no contract at {contract}")
         if self._authority is not everybody:
             await self._allowed(contract, tag)
         raw = await rule_bytes(self._rpc, contract, tag)
+        self._bytes_left -= len(raw)
         text = text_of(raw, RULE_BYTES_MAX, f"the rule at {contract}")
         if text.startswith(ENCRYPTED):
             if not self._encrypted:

@@ -136,7 +136,9 @@ def _executor(
             "(setting chain_signer_key_env or chain_signer_key_file)"
         )
     options = ExecutorOptions(
-        gas_max=settings.chain_gas_max, receipt_seconds=settings.chain_receipt_seconds
+        gas_max=settings.chain_gas_max,
+        fee_max=settings.chain_fee_max,
+        receipt_seconds=settings.chain_receipt_seconds,
     )
     return SigningExecutor(endpoints.usual, LocalSigner(key), _sent(settings), options)
 

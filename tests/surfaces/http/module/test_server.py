@@ -196,5 +196,13 @@ async def test_a_module_without_a_token_answers_programs_and_no_page_of_a_browse
     async with served("", "") as (_, url, session):
         plain = {"Content-Type": "text/plain", **headers}
         status, body = await post(session, f"{url}/v1/echo", 1, plain)
-        assert (status, body["code"]) == (403, "origin")
+        assert (status, body["code"]) in ((403, "origin"), (403, "wrong_origin"))
         assert (await post(session, f"{url}/v1/echo", 1))[0] == 200
+
+
+@in_loop
+async def test_a_page_of_another_site_is_refused_with_a_token_as_well() -> None:
+    async with served() as (_, url, session):
+        page = {HEADER: TOKEN, "Content-Type": "text/plain", "Origin": "https://evil.example"}
+        status, body = await post(session, f"{url}/v1/echo", 1, page)
+        assert (status, body["code"]) == (403, "wrong_origin")

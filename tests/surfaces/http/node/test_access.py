@@ -99,6 +99,49 @@ def test_a_wrong_token_and_two_tokens_are_refused_everywhere(node: BackgroundNod
     assert node.written() == before
 
 
+#: What a browser says of a page of another site, of another port, and of a page in a sandbox.
+PAGES: list[dict[str, str]] = [
+    {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+    {"Origin": "https://evil.example"},  # of an old browser
+    {"Origin": "http://127.0.0.1:1"},
+    {"Origin": "null"},
+    {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"},
+]
+
+
+def test_a_page_of_another_site_is_refused_everywhere_and_changes_nothing(
+    node: BackgroundNode,
+) -> None:
+    """As text a browser sends it without asking first, to endpoints that are open to all as well
+    as with the token of whoever lent it one."""
+    before = node.written()
+    for endpoint in ENDPOINTS:
+        caller = next((one for one in CALLERS if one in endpoint.scopes), "open")
+        for page in PAGES:
+            if endpoint.method == "GET" and "Sec-Fetch-Site" not in page:
+                continue  # a link looks like that
+            headers = {"Content-Type": "text/plain", **page, **node.headers[caller]}
+            status, body, _ = asked(
+                node, endpoint.method, path_of(endpoint), body_of(endpoint), headers
+            )
+            assert (status, body["code"]) == (403, "wrong_origin"), (endpoint.path, page)
+    assert node.written() == before
+
+
+def test_programs_and_pages_of_the_node_are_no_other_site(node: BackgroundNode) -> None:
+    own: list[dict[str, str]] = [
+        {},
+        {"Origin": node.url, "Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"},
+    ]
+    for headers in own:
+        status, body, _ = asked(node, "POST", "/peer/messages", b"{}", headers)
+        assert (status, body["code"]) != (403, "wrong_origin")
+        assert asked(node, "GET", "/healthz", None, headers)[0] == 200
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert asked(node, "GET", "/healthz", None, link)[0] == 200
+
+
 def test_a_caller_who_is_refused_is_told_so_before_the_body_is_read(node: BackgroundNode) -> None:
     status, _, _ = asked(node, "POST", "/v1/ledger/top-up", b"{ no json")
     assert status == 401

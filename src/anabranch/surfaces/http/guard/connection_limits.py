@@ -97,6 +97,11 @@ class ConnectionLimiter:
             self._busy.discard(transport)
             self._since[transport] = asyncio.get_running_loop().time()
 
+    def heard(self, transport: Any) -> None:
+        """Something came from a stranger: who has said nothing for longer makes room before."""
+        if self._since.pop(transport, None) is not None:
+            self._since[transport] = asyncio.get_running_loop().time()
+
     def close(self) -> None:
         if self._sweep is not None:
             self._sweep.cancel()
@@ -175,6 +180,33 @@ class _Watched(asyncio.Protocol):
         self._inner.resume_writing()
 
 
+LIMITER = web.AppKey("anabranch.connection_limiter", ConnectionLimiter)
+
+
+@web.middleware
+async def until_answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """For nodes and modules, whose callers are known further in: see `hold` and `heard`."""
+    transport = request.transport
+    try:
+        return await handler(request)
+    finally:
+        if (limiter := request.app.get(LIMITER)) is not None:
+            limiter.end(transport)
+
+
+def hold(request: web.Request, caller: str) -> None:
+    """Somebody who is known asks: the connection makes no room until there is an answer."""
+    limiter = request.app.get(LIMITER)
+    if limiter is not None and limiter.begin(request.transport, caller) > UNREAD_MAX:
+        raise _unread(caller)
+
+
+def heard(request: web.Request) -> None:
+    """A stranger has sent a whole request."""
+    if (limiter := request.app.get(LIMITER)) is not None:
+        limiter.heard(request.transport)
+
+
 def in_hand(limiter: ConnectionLimiter) -> tuple[Any, Any]:
     """Two middlewares: while somebody is served, their connection is not idle.
 
@@ -214,11 +246,15 @@ def _unread(caller: str) -> ApiError:
 @web.middleware
 async def as_it_is(request: web.Request, handler: Handler) -> web.StreamResponse:
     """A body that is packed is refused: nobody knows how large it is before it is unpacked."""
+    require_unpacked(request)
+    return await handler(request)
+
+
+def require_unpacked(request: web.Request) -> None:
     packed = request.headers.get("Content-Encoding", "").strip().lower()
     if packed not in ("", "identity"):
         said = f"the body is said to be packed ({packed[:40]})"
         raise ApiError(415, "packed_body", said, "send it as it is, without Content-Encoding")
-    return await handler(request)
 
 
 class _TimeLimits:

@@ -38,17 +38,18 @@ def kept(files: int) -> int:
     return max(KEPT_LEAST, min(files // 4, KEPT_MOST))
 
 
-def connections_max(wanted: int, files: int) -> int:
+def connections_max(wanted: int, files: int, setting: str = "") -> int:
     """How many connections there may be at once: as many as wanted, or as there are files for."""
     most = max(1, files - kept(files))
     if wanted <= most:
         return wanted
     log.warning(
-        "the limit of %s open files leaves room for %s connections at once, not for %s "
-        "(setting serve_connections_max): raise it with `ulimit -n`",
+        "the limit of %s open files leaves room for %s connections at once, not for %s"
+        "%s: raise it with `ulimit -n`",
         f"{files:,}",
         f"{most:,}",
         f"{wanted:,}",
+        f" (setting {setting})" if setting else "",
     )
     return most
 
@@ -67,20 +68,28 @@ class AcceptErrors:
         self.count = 0
 
     def install(self) -> Callable[[], None]:
-        """Begin in the running loop; returns how to stop it."""
+        """Begin in the running loop; returns how to stop it. Listeners of one loop may end in any
+        order: one that is not the last to have begun stays in line, and hands everything on."""
         loop = asyncio.get_running_loop()
         before = loop.get_exception_handler()
+        ended = False
 
         def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-            if self._ours(context):
+            if not ended and self._ours(context):
                 return
             if before is None:
                 loop.default_exception_handler(context)
             else:
                 before(loop, context)
 
+        def end() -> None:
+            nonlocal ended
+            ended = True
+            if loop.get_exception_handler() is handle:
+                loop.set_exception_handler(before)
+
         loop.set_exception_handler(handle)
-        return lambda: loop.set_exception_handler(before)
+        return end
 
     def _ours(self, context: dict[str, Any]) -> bool:
         message = str(context.get("message", ""))

@@ -58,7 +58,7 @@ POLICY = web.AppKey("anabranch.policy", OriginPolicy)
 @web.middleware
 async def check_site(request: web.Request, handler: Handler) -> web.StreamResponse:
     _check_host(request, request.app[POLICY])
-    _check_origin(request)
+    check_origin(request)
     return await handler(request)
 
 
@@ -82,7 +82,8 @@ def _host_name(host: str) -> str:
     return _parts(f"//{host}").hostname or ""
 
 
-def _check_origin(request: web.Request) -> None:
+def check_origin(request: web.Request) -> None:
+    """Refuse what a page of another site asks for; programs say nothing of where they are."""
     origin = request.headers.get("Origin")
     site = request.headers.get("Sec-Fetch-Site", "none")
     elsewhere = site not in ("same-origin", "none")

@@ -33,11 +33,18 @@ THREADS = 16  # for the checks of all callers
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Kind = Literal["streams", "waits", "checks", "claims"]
+Kind = Literal["streams", "waits", "checks", "claims", "loads"]
 WORDS: dict[Kind, str] = {
     "streams": "event streams open",
     "waits": "requests that wait",
     "checks": "definitions to be checked",
+    "loads": "orchestrations to be loaded",
+}
+SETTINGS: dict[Kind, str] = {
+    "streams": "streams_per_token_max",
+    "waits": "waits_per_token_max",
+    "checks": "checks_per_token_max",
+    "loads": "checks_per_token_max",
 }
 
 
@@ -50,10 +57,11 @@ class Shares:
             "streams": settings.streams_per_token_max,
             "waits": settings.waits_per_token_max,
             "checks": settings.checks_per_token_max,
+            "loads": settings.checks_per_token_max,
         }
         self._counts: Counter[tuple[str, Kind]] = Counter()
         self._long: dict[str, OrderedDict[Any, None]] = {}  # token → its transports, oldest first
-        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._turns: dict[tuple[str, Kind], asyncio.Semaphore] = {}
         self.threads = ThreadPoolExecutor(THREADS, "anabranch-check")
 
     def __len__(self) -> int:
@@ -82,20 +90,25 @@ class Shares:
                     del self._long[token]
 
     @asynccontextmanager
-    async def turn(self, token: str, *, patient: bool = False) -> AsyncIterator[None]:
-        """A check: some at once, some more in line. Who is patient waits in any line: a start is
-        not refused because many others have come."""
-        most = self._most["checks"]
-        if not patient and self._counts[token, "checks"] >= most * (IN_LINE + 1):
-            raise _too_many("checks", most)
-        with self._counted(token, "checks"):
-            turns = self._turns.setdefault(token, asyncio.Semaphore(most))
+    async def turn(
+        self, token: str, kind: Kind = "checks", *, patient: bool = False
+    ) -> AsyncIterator[None]:
+        """A check or a load: some at once, some more in line. Who is patient waits in any line: a
+        start is not refused because many others have come."""
+        most = self._most[kind]
+        if not patient and self.count(token, kind) >= most * (IN_LINE + 1):
+            raise _too_many(kind, most)
+        with self._counted(token, kind):
+            turns = self._turns.setdefault((token, kind), asyncio.Semaphore(most))
             try:
                 async with turns:
                     yield
             finally:
-                if self._counts[token, "checks"] == 1:  # the last one
-                    self._turns.pop(token, None)
+                if self._counts[token, kind] == 1:  # the last one
+                    self._turns.pop((token, kind), None)
+
+    def count(self, token: str, kind: Kind) -> int:
+        return self._counts[token, kind]
 
     def spare(self, *, more_than: int = 1) -> Any:
         """Cut off the oldest long request of whoever has most, if they have more than that many;
@@ -166,7 +179,7 @@ def token_of(request: web.Request) -> str:
 
 
 def _too_many(kind: Kind, most: int) -> ApiError:
-    said = f"the token has {most:,} {WORDS[kind]}, which is the most (setting {kind}_per_token_max)"
+    said = f"the token has {most:,} {WORDS[kind]}, which is the most (setting {SETTINGS[kind]})"
     return _later(429, "too_many_at_once", said)
 
 

@@ -85,9 +85,15 @@ async def read_bytes(request: web.Request) -> bytes:
 
 
 async def read_at_most(
-    request: web.Request, most: int, seconds: float, said: str, hint: str
+    request: web.Request,
+    most: int,
+    seconds: float,
+    said: str,
+    hint: str,
+    grow: Callable[[int], None] = lambda _size: None,
 ) -> bytes:
-    """The whole body; `said` and `hint` are for whoever sends more than that."""
+    """The whole body; `said` and `hint` are for whoever sends more than that. `grow` is told of
+    every part that has come."""
     if (request.content_length or 0) > most:
         raise _too_large(said, hint)
     try:
@@ -95,9 +101,10 @@ async def read_at_most(
             body = request.content.read_nowait()
             if len(body) > most:
                 raise _too_large(said, hint)
+            grow(len(body))
             return body
         async with asyncio.timeout(seconds):
-            return await _read(request, most, _too_large(said, hint))
+            return await _read(request, most, _too_large(said, hint), grow)
     except TimeoutError:
         said, hint = f"the body did not arrive within {seconds:g} seconds", "send it in one go"
         raise ApiError(408, "slow_body", said, hint, headers={"Connection": "close"}) from None
@@ -111,13 +118,21 @@ def _too_large(said: str, hint: str) -> ApiError:
     return ApiError(413, "too_large", said, hint, headers={"Connection": "close"})
 
 
-async def _read(request: web.Request, most: int, too_large: ApiError) -> bytes:
-    parts, size = [], 0
-    async for part in request.content.iter_chunked(256 * 1024):
-        size += len(part)
-        if size > most:
-            raise too_large
-        parts.append(part)
+async def _read(
+    request: web.Request, most: int, too_large: ApiError, grow: Callable[[int], None]
+) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in request.content.iter_chunked(256 * 1024):
+            size += len(part)
+            if size > most:
+                raise too_large
+            grow(len(part))
+            parts.append(part)
+    except BaseException:
+        parts.clear()  # the error keeps this frame, perhaps until the garbage is collected
+        raise
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

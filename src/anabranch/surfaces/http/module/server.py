@@ -24,7 +24,9 @@ from anabranch.market.node.api import BODY_BYTES, OPEN, Caller
 from anabranch.market.node.errors import NodeError
 from anabranch.modules.kit.environment import ModuleEnvironment
 from anabranch.modules.kit.module import Module
-from anabranch.surfaces.http.sockets import bind, told_if_in_use
+from anabranch.surfaces.http.guard.connection_limits import until_answered
+from anabranch.surfaces.http.listening import Listening
+from anabranch.surfaces.http.sockets import bind
 from anabranch.surfaces.http.table import LINE_BYTES, add_table
 from anabranch.work.network.loopback import is_loopback
 
@@ -78,7 +80,7 @@ class ModuleServer:
         self.module = module
         self._token = token or HostToken()
         self._sockets: list[socket.socket] = []
-        self._runner: web.AppRunner | None = None
+        self._listening = Listening()
         self._started = False
 
     @classmethod
@@ -106,19 +108,11 @@ class ModuleServer:
         self._sockets = bind(self._host, self._port)
         self._started = True
         await self.module.start()
-        app = web.Application(client_max_size=BODY_BYTES + 1)
+        app = web.Application(client_max_size=BODY_BYTES + 1, middlewares=(until_answered,))
         add_table(app, self.module.api, self._token.caller, name="module", logger=logger)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            handle_signals=False,
-            shutdown_timeout=END_SECONDS,
-            max_line_size=LINE_BYTES,
+        await self._listening.begin(
+            app, self._sockets, end_seconds=END_SECONDS, max_line_size=LINE_BYTES
         )
-        await self._runner.setup()
-        for one in self._sockets:
-            with told_if_in_use(one):
-                await web.SockSite(self._runner, one).start()
 
     async def stop(self) -> None:
         """In order, also when it never came to listen, and to the end, also where a step fails."""
@@ -128,5 +122,4 @@ class ModuleServer:
             if self._started:
                 self._started = False
                 left.push_async_callback(self.module.close)
-            if self._runner is not None:
-                left.push_async_callback(self._runner.cleanup)
+            left.push_async_callback(self._listening.end)

@@ -15,8 +15,6 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from aiohttp import web
-
 from anabranch.clock import SystemClock
 from anabranch.errors import InputError, StoreInUse
 from anabranch.market.node.folder import NodeFile, NodeFolder
@@ -27,8 +25,9 @@ from anabranch.market.node.peers.http_transport import HttpPeerTransport
 from anabranch.market.node.peers.settings import peer_settings
 from anabranch.market.node.ports import NodeConfig
 from anabranch.store.sqlite.store import SqliteStore
+from anabranch.surfaces.http.listening import Listening
 from anabranch.surfaces.http.node.application import node_application
-from anabranch.surfaces.http.sockets import bind, told_if_in_use
+from anabranch.surfaces.http.sockets import bind
 from anabranch.surfaces.http.table import LINE_BYTES
 from anabranch.surfaces.ui import node as pages
 from anabranch.work.network.addresses import AddressPolicy, read_policy
@@ -52,7 +51,7 @@ class NodeServer:
         self._open_store = open_store
         self._sockets: list[socket.socket] = []
         self._store: SqliteStore | None = None
-        self._runner: web.AppRunner | None = None
+        self._listening = Listening()
         self._transport: HttpPeerTransport | None = None
         self._opened = False
         self.node: Node
@@ -105,17 +104,9 @@ class NodeServer:
     async def _listen(self) -> None:
         """Before the parts are opened: modules that they start call back."""
         app = node_application(self.node, self.node.context.tokens, (pages.mount,))
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            handle_signals=False,
-            shutdown_timeout=END_SECONDS,
-            max_line_size=LINE_BYTES,
+        await self._listening.begin(
+            app, self._sockets, end_seconds=END_SECONDS, max_line_size=LINE_BYTES
         )
-        await self._runner.setup()
-        for one in self._sockets:
-            with told_if_in_use(one):
-                await web.SockSite(self._runner, one).start()
 
     async def stop(self) -> None:
         """In order, also when it never came to listen, and to the end, also where a step fails."""
@@ -129,8 +120,7 @@ class NodeServer:
                 left.push_async_callback(self._transport.close)
             if hasattr(self, "node"):
                 left.push_async_callback(self.node.close)
-            if self._runner is not None:
-                left.push_async_callback(self._runner.cleanup)
+            left.push_async_callback(self._listening.end)
             if self._opened:
                 left.callback(self._forget_url)
 

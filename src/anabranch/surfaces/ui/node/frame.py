@@ -15,6 +15,7 @@ from anabranch.errors import AnabranchError
 from anabranch.market.node.api import OPERATOR, Call
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.node import Node
+from anabranch.surfaces.http.guard.connection_limits import hold
 from anabranch.surfaces.http.guard.origins import SAFE, check_site
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import parse
@@ -242,7 +243,9 @@ def framed(page: Page, *, is_open: bool = False) -> Page:
 
 async def _answered(request: web.Request, page: Page, *, is_open: bool) -> web.StreamResponse:
     try:
-        if not (request.app[PAGES].sessions.find(request) or is_open):
+        if request.app[PAGES].sessions.find(request):
+            hold(request, OPERATOR.actor)
+        elif not is_open:
             return await check_site(request, _ask_who)
         return await check_site(request, page)
     except Refusal as refusal:
