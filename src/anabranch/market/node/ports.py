@@ -229,7 +229,8 @@ class Orders(Protocol):
         self, result: Mapping[str, Any], source_peer: str, digest: str
     ) -> Acceptance | None:
         """Before any acceptor sees a result: None where it may be offered to one. One that is
-        `already-present` or `rejected` is for no acceptor. `source_peer` is who signed."""
+        `already-present` or `rejected` is for no acceptor. `source_peer` is who signed. That it is
+        a `service-order.result.v1` was checked where it was read."""
 
     async def result_accepted(
         self, result: Mapping[str, Any], source_peer: str, digest: str

@@ -119,6 +119,9 @@ class Directory:
     def endpoint(self, node_id: str) -> str:
         return self.known.get(node_id, "")
 
+    def is_trusted(self, node_id: str) -> bool:
+        return node_id in self.known
+
 
 class Outcome(msgspec.Struct, frozen=True):
     kind: str
