@@ -30,6 +30,7 @@ from anabranch.market.node.delivery.rules import HOST
 from anabranch.market.node.delivery.targets import is_supported
 from anabranch.market.node.entities import Change
 from anabranch.market.node.errors import NodeError
+from anabranch.market.node.orders.agreement import request_problem, terms_problem, total_of
 from anabranch.market.node.paging import page_of, paged
 from anabranch.market.node.peers.envelope import SKEW_MS
 from anabranch.market.node.ports import Acceptance, NodeContext
@@ -69,10 +70,13 @@ class Inbox:
         """Put a request into the inbox, in the block that admits it."""
         if self._is_full(peer):
             return Acceptance(status="retryable", acceptor_id=INBOX_ACCEPTOR, reason="inbox-full")
-        offer, until = self._own_offer(request), None
+        offer, until, price = self._own_offer(request), None, None
         if offer is not None:  # an honest order has no later deadline, but for the clock
             until = change.now + offer["delivery/max-duration-sec"] * 1000 + SKEW_MS
-        received = Received(at=change.now, peer=peer, digest=digest, request=request, until=until)
+            price = total_of(request["order"], offer)
+        received = Received(
+            at=change.now, peer=peer, digest=digest, request=request, until=until, price=price
+        )
         change.add(INBOX, entry_id_of(admission_id), received)
         return Acceptance(status="accepted", acceptor_id=INBOX_ACCEPTOR)
 
@@ -96,13 +100,15 @@ class Inbox:
 
     def offer_refusal(self, request: Mapping[str, Any]) -> str:
         """Why the operator is not asked, where the offers of this node are here: whom the order is
-        of, anyone with a key can be; what it is about has to be on offer."""
+        of, anyone with a key can be; what it is about has to be on offer, on these terms."""
         if getattr(self._context, "offers", None) is None:
             return ""
         offer = self._own_offer(request)
         if offer is None:
             return "offer-not-found"
-        return "" if is_active(dict(offer), self._entities.clock.now()) else "offer-not-active"
+        if not is_active(dict(offer), self._entities.clock.now()):
+            return "offer-not-active"
+        return terms_problem(request["order"], offer)[0]
 
     def lapse(self, entry_id: str) -> None:
         """The deadline of a request has passed: it takes no room any more. It can be answered
@@ -115,7 +121,8 @@ class Inbox:
 
     def refusal(self, peer: str, request: Mapping[str, Any]) -> str:
         """Why a request is for no acceptor of this node: its order is by another node than the one
-        that sent it, or for another one, its time has passed, or no result could be sent back."""
+        that sent it, or for another one or other work, its time has passed, or no result could be
+        sent back."""
         order, signer = request["order"], self._context.signer
         if order["buyer/node-id"] != peer:
             return "buyer-mismatch"
@@ -125,6 +132,8 @@ class Inbox:
             return "provider-mismatch"
         if instant(request["delivery_deadline"], "delivery_deadline") <= self._entities.clock.now():
             return "deadline-passed"
+        if reason := request_problem(request)[0]:
+            return reason
         return "" if _can_reply(request) else "reply-not-supported"
 
     # -- out ---------------------------------------------------------------------------------
@@ -265,12 +274,17 @@ def entry_id_of(admission_id: str) -> str:
 
 
 def entry_document(entry_id: str, entry: InboxEntry) -> dict[str, Any]:
-    request = entry.received.request
+    request, order = entry.received.request, entry.received.request["order"]
     document: dict[str, Any] = {
         "id": entry_id,
         "status": "answered" if entry.answers else "lapsed" if entry.lapsed else "open",
         "request_id": request["request_id"],
-        "order/id": request["order"]["order/id"],
+        "order/id": order["order/id"],
+        "offer/id": order["offer/id"],
+        "offer/seq": order["offer/seq"],
+        "request/units": order["request/units"],
+        "pricing/max-amount": order["pricing/max-amount"],
+        "pricing/currency": order["pricing/currency"],
         "source/peer": entry.received.peer,
         "received_at": rfc3339(entry.received.at),
         "service_type": request["service_type"],
@@ -279,6 +293,8 @@ def entry_document(entry_id: str, entry: InboxEntry) -> dict[str, Any]:
         "workflow/phase-id": request["workflow/phase-id"],
         "delivery_deadline": rfc3339(entry.deadline),
     }
+    if entry.received.price is not None:
+        document["pricing/total"] = entry.received.price
     if entry.answers:
         last = entry.answers[-1]
         document |= {
