@@ -10,13 +10,15 @@ import pytest
 from anabranch.clock import ManualClock
 from anabranch.market.catalog.catalog import OfferCatalog
 from anabranch.market.catalog.messages import PUSH
+from anabranch.market.node import door
 from anabranch.market.node.door import LARGE, Door, portions
+from anabranch.market.node.errors import NodeError
 from anabranch.testing.market import World
 from in_loop import in_loop
 from market.checks import BESIDE, HERE, watch_checks, where
 
 from .delivery.support import RESULT, Outside, artifact, delivery_world, order_result
-from .offers.support import PEER, START, Desk, offer, relay
+from .offers.support import PEER, START, STRANGER, Desk, offer, relay
 from .orders import support as orders
 
 RELAY = "service-offer-relay.v1"
@@ -77,6 +79,29 @@ def test_no_value_is_looked_at_of_an_offer_with_too_many_bytes(
     desk, checks = Desk(), watch_checks(monkeypatch)
     assert desk.admit(given) == ("rejected", "too-large")
     assert checks == []
+
+
+def test_offers_of_strangers_wait_for_room_and_those_of_trusted_peers_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(door, "WAITING_BYTES", LARGE)
+    desk = Desk()
+    assert desk.message(PUSH, {"offers": [relay(origin=STRANGER)]}, STRANGER)["counts"] == {
+        "stored": 1
+    }
+    with pytest.raises(NodeError) as caught:
+        desk.message(PUSH, {"offers": [padded(LARGE)]}, STRANGER)
+    assert (caught.value.status, caught.value.code) == (429, "peer_busy")
+    assert desk.message(PUSH, {"offers": [padded(LARGE)]}, PEER)["counts"] == {"stored": 1}
+    waiting = desk.part.messages._door.waiting
+    assert (waiting.count, waiting.bytes) == (0, 0)
+
+
+def test_a_document_with_too_many_bytes_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = watch_checks(monkeypatch)
+    given = {"x": "y" * door.DOCUMENT_BYTES}
+    (problem,) = asyncio.run(Door().problems(given, "workflow.fanout.request"))
+    assert (problem.code, checks) == ("too-large", [])
 
 
 @in_loop

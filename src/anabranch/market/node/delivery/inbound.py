@@ -46,7 +46,7 @@ from anabranch.market.node.delivery.records import CONTENTS
 from anabranch.market.node.delivery.rules import HOST
 from anabranch.market.node.delivery.tokens import InvocationTokens
 from anabranch.market.node.delivery.transport import MANY_MAX
-from anabranch.market.node.door import Door
+from anabranch.market.node.door import LARGE, Door, size_of
 from anabranch.market.node.entities import Change
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ports import Acceptance, InboundMessage, NodeContext
@@ -86,7 +86,18 @@ class Inbound:
     # -- ways in -----------------------------------------------------------------------------
 
     async def message(self, message: InboundMessage) -> dict[str, Any]:
-        """The peer message. Who sent it is what the transport says, whatever the body says."""
+        """The peer message. A large one of a stranger takes room while it waits."""
+        peer, size = message.remote_node_id, size_of(message.payload)
+        trusted = size < LARGE or self._context.directory.is_trusted(peer)
+        if not self._door.waiting.take(size, trusted=trusted):
+            return _response(_retryable(HOST, "peer_busy"), "")
+        try:
+            return await self._message(message)
+        finally:
+            self._door.waiting.leave(size, trusted=trusted)
+
+    async def _message(self, message: InboundMessage) -> dict[str, Any]:
+        """Who sent it is what the transport says, whatever the body says."""
         try:
             sent = msgspec.convert(message.payload, DeliverMessage)
         except msgspec.ValidationError as error:
@@ -100,26 +111,44 @@ class Inbound:
         sent = payload.get("deliveries") if isinstance(payload, dict) else None
         if not isinstance(sent, list) or not 0 < len(sent) <= MANY_MAX:
             raise NodeError(400, "envelope-malformed", f"`deliveries` has 1 to {MANY_MAX} of them")
-        loop = asyncio.get_running_loop()
-        peer = message.remote_node_id
-        room = max(UNDECIDED_OF_A_PEER - self._undecided[peer], 0)
-        answers: list[asyncio.Future[dict[str, Any]]] = [loop.create_future() for _ in sent[:room]]
-        for one, answer in zip(sent, answers, strict=False):
-            self._undecided[peer] += 1
+        answers: list[asyncio.Future[dict[str, Any]]] = []
+        for one in sent:
             alone = msgspec.structs.replace(message, payload=one)
-            self._context.spawn(self._answer_later(alone, answer))
+            if (answer := self._begin(alone)) is None:
+                break
+            answers.append(answer)
         if answers:
             await asyncio.wait(answers, timeout=DECIDED_SECONDS)
         found = [one.result() if one.done() else None for one in answers]
         return {"admissions": found + [None] * (len(sent) - len(found))}
 
+    def _begin(self, message: InboundMessage) -> asyncio.Future[dict[str, Any]] | None:
+        """What will be the answer to one of several artifacts; None where too many wait, of this
+        peer or of all strangers."""
+        peer, size = message.remote_node_id, size_of(message.payload)
+        trusted = self._context.directory.is_trusted(peer)
+        if self._undecided[peer] >= UNDECIDED_OF_A_PEER:
+            return None
+        if not self._door.waiting.take(size, trusted=trusted):
+            return None
+        self._undecided[peer] += 1
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._context.spawn(self._answer_later(message, answer, size, trusted=trusted))
+        return answer
+
     async def _answer_later(
-        self, message: InboundMessage, answer: asyncio.Future[dict[str, Any]]
+        self,
+        message: InboundMessage,
+        answer: asyncio.Future[dict[str, Any]],
+        size: int,
+        *,
+        trusted: bool,
     ) -> None:
         try:
-            found = await self.message(message)
+            found = await self._message(message)
         finally:
             self._undecided -= Counter([message.remote_node_id])  # keeps those above zero
+            self._door.waiting.leave(size, trusted=trusted)
         if not answer.done():
             answer.set_result(found)
 
