@@ -246,9 +246,7 @@ class Inbound:
             acceptance = Acceptance(status="accepted", acceptor_id=acceptor_id)
             if arrival.artifact.schema == DISPATCH:
                 assert arrival.document is not None
-                acceptance = self._inbox.receive(
-                    change, admission_id, arrival.peer, arrival.artifact.digest, arrival.document
-                )
+                acceptance = self._inbox.receive(change, admission_id, arrival, arrival.document)
             if acceptance.status == "accepted":
                 if admission is None:
                     self._claim(change, admission_id, arrival, acceptor_id)

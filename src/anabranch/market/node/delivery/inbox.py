@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -21,6 +21,7 @@ from anabranch.market.node.delivery.admission_records import (
     Lapsed,
     Received,
 )
+from anabranch.market.node.delivery.arrivals import Arrival
 from anabranch.market.node.delivery.config import DeliveryConfig
 from anabranch.market.node.delivery.envelope import ENVELOPE, RESULT
 from anabranch.market.node.delivery.outbound import Outbound
@@ -65,31 +66,34 @@ class Inbox:
     # -- in ----------------------------------------------------------------------------------
 
     def receive(
-        self, change: Change, admission_id: str, peer: str, digest: str, request: dict[str, Any]
+        self, change: Change, admission_id: str, arrival: Arrival, request: dict[str, Any]
     ) -> Acceptance:
         """Put a request into the inbox, in the block that admits it."""
-        if self._is_full(peer):
+        if not self._has_room(arrival.peer, arrival.artifact.size):
             return Acceptance(status="retryable", acceptor_id=INBOX_ACCEPTOR, reason="inbox-full")
         offer, until, price = self._own_offer(request), None, None
         if offer is not None:  # an honest order has no later deadline, but for the clock
             until = change.now + offer["delivery/max-duration-sec"] * 1000 + SKEW_MS
             price = total_of(request["order"], offer)
         received = Received(
-            at=change.now, peer=peer, digest=digest, request=request, until=until, price=price
-        )
+            at=change.now, peer=arrival.peer, digest=arrival.artifact.digest, request=request,
+            until=until, price=price, size=arrival.artifact.size,
+        )  # fmt: skip
         change.add(INBOX, entry_id_of(admission_id), received)
         return Acceptance(status="accepted", acceptor_id=INBOX_ACCEPTOR)
 
-    def _is_full(self, peer: str) -> bool:
-        """A peer that asks for much leaves room for others, and all who only have a key for those
-        whom this node trusts."""
-        count, most = self._entities.count_open(INBOX), self._config.inbox_max
-        if count >= most - most // RESERVED and (
-            count >= most or not self._context.directory.is_trusted(peer)
-        ):
-            return True
-        of_peer = sum(one.received.peer == peer for _, one in self._entities.each_open(INBOX))
-        return of_peer >= self._config.inbox_per_peer
+    def _has_room(self, peer: str, size: int) -> bool:
+        """For one more request of so many bytes. A peer that asks for much leaves room for others,
+        and all who only have a key for those whom this node trusts."""
+        waiting = [one.received for _, one in self._entities.each_open(INBOX)]
+        of_peer = [one for one in waiting if one.peer == peer]
+        config, trusted = self._config, self._context.directory.is_trusted(peer)
+        return (
+            len(waiting) < _share(config.inbox_max, trusted=trusted)
+            and len(of_peer) < config.inbox_per_peer
+            and _bytes_of(waiting) + size <= _share(config.inbox_bytes, trusted=trusted)
+            and _bytes_of(of_peer) + size <= config.inbox_bytes_per_peer
+        )
 
     def _own_offer(self, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The offer of this node that the order is about."""
@@ -259,6 +263,14 @@ class Inbox:
         entry = self._entities.get(INBOX, entry_id)
         assert entry is not None
         return entry
+
+
+def _share(most: int, *, trusted: bool) -> int:
+    return most if trusted else most - most // RESERVED
+
+
+def _bytes_of(requests: Iterable[Received]) -> int:
+    return sum(one.size for one in requests)
 
 
 def _can_reply(request: Mapping[str, Any]) -> bool:
