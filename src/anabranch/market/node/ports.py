@@ -156,6 +156,10 @@ class Offers(Protocol):
         """The newest admitted offer if it is local or of somebody trusted; expired and withdrawn
         ones too: the caller looks."""
 
+    def terms(self, offer_id: str, number: int) -> Mapping[str, Any] | None:
+        """What an offer of this node said under a number that orders may still name: at least its
+        service and its price. Of a number that comes yet, what the offer says now."""
+
     def local(self, *, active_only: bool = True) -> list[Mapping[str, Any]]: ...
 
 

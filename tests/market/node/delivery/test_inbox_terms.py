@@ -80,6 +80,7 @@ async def test_an_order_that_agrees_to_the_offer_is_shown_with_its_price(
         ({"pricing/max-amount": 100, "request/units": 3}, {}, "price-exceeded"),
         ({"pricing/currency": "EUR"}, {}, "currency-mismatch"),
         ({"offer/seq": 4}, {}, "offer-seq-mismatch"),
+        ({"offer/seq": 0}, {}, "offer-seq-mismatch"),
         ({"service/type": "a/b"}, {"service_type": "a/b"}, "service-type-mismatch"),
     ],
 )

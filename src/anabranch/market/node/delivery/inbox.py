@@ -74,7 +74,7 @@ class Inbox:
         offer, until, price = self._own_offer(request), None, None
         if offer is not None:  # an honest order has no later deadline, but for the clock
             until = change.now + offer["delivery/max-duration-sec"] * 1000 + SKEW_MS
-            price = total_of(request["order"], offer)
+            price = total_of(request["order"], self._terms(request) or offer)
         received = Received(
             at=change.now, peer=arrival.peer, digest=arrival.artifact.digest, request=request,
             until=until, price=price, size=arrival.artifact.size,
@@ -112,7 +112,14 @@ class Inbox:
             return "offer-not-found"
         if not is_active(dict(offer), self._entities.clock.now()):
             return "offer-not-active"
-        return terms_problem(request["order"], offer)[0]
+        terms = self._terms(request)
+        return "offer-seq-mismatch" if terms is None else terms_problem(request["order"], terms)[0]
+
+    def _terms(self, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What the order was promised: it may have been on its way when the offer was published
+        again."""
+        order = request["order"]
+        return self._context.offers.terms(order["offer/id"], order["offer/seq"])
 
     def lapse(self, entry_id: str) -> None:
         """The deadline of a request has passed: it takes no room any more. It can be answered

@@ -52,8 +52,7 @@ TERMS: Mapping[str, Callable[[Document, Document], str]] = {
 
 
 def terms_problem(order: Document, offer: Document) -> Problem:
-    """Why the order does not agree to what the offer says now. An order for an earlier number was
-    on its way when the offer was published again; there is none for a later one."""
+    """Why the order does not agree to what the offer says. There is none for a later number."""
     if order["offer/seq"] > offer["sequence/no"]:
         number = offer["sequence/no"]
         return "offer-seq-mismatch", f"the offer has number {number} and no later one"
