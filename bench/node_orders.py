@@ -51,6 +51,9 @@ class _Offers:
     def offer(self, offer_id: str) -> Mapping[str, Any] | None:
         return self._offer if offer_id == self._offer["offer/id"] else None
 
+    def terms(self, offer_id: str, number: int) -> Mapping[str, Any] | None:  # noqa: ARG002
+        return self.offer(offer_id)
+
     def local(self, *, active_only: bool = True) -> list[Mapping[str, Any]]:  # noqa: ARG002
         return []
 

@@ -125,7 +125,7 @@ def test_problems_are_counted_when_they_are_too_many_to_list() -> None:
     "document",
     [
         {**MAKERS["service-order.result.v1"](), **{f"k{at}": at for at in range(90_000)}},
-        offer(policy_annotations={"x": [0.5] * 90_000}),
+        order(policy_annotations={"x": [0.5] * 90_000}),
         {"offers": [1] * 90_000, "query_id": "q"},
     ],
     ids=["unknown fields", "fractions", "offers"],

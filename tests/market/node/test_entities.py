@@ -260,6 +260,25 @@ def test_what_waits_to_be_written_stays_in_memory_at_the_same_cost(
     assert len(entities._closed) == 20
 
 
+def test_closed_things_in_memory_have_a_limit_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entities_module, "CLOSED_BYTES", 100)
+
+    async def scenario() -> None:
+        entities = entities_on(MemoryStore())
+        for round_ in range(2):
+            for number in range(30):
+                with entities.change() as change:
+                    change.add(SUMS, f"n{number}", Added(20))
+                await entities.durable()
+            assert 0 < len(entities._closed) <= 100 // len('{"total":20}')
+            sizes = [len(entry.card.state) for entry in entities._closed.values()]
+            assert entities._closed_bytes == sum(sizes) <= 100
+            found = [entities.get(SUMS, f"n{number}") for number in range(30)]
+            assert found == [Sum(20 + 20 * round_)] * 30, "the others are in the store"
+
+    asyncio.run(scenario())
+
+
 def test_a_block_whose_family_raises_changes_nothing() -> None:
     def group(state: Sum) -> str:
         return str(1 // (state.total - 7))

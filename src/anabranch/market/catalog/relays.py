@@ -20,6 +20,7 @@ KIND = "service-offer-relay.v1"
 SKEW_MS = 5 * 60 * 1000  # by which clocks may differ
 #: Of one offer: thousands of them stay in memory, and whoever reaches this node may send them.
 OFFER_BYTES = 64 * 1024
+AROUND_BYTES = 4 * 1024  # of a relay without its offer
 #: An offer as it is kept and compared.
 encoded = msgspec.json.Encoder(order="sorted").encode
 _BEGINS = {"/relay~1relayed-at": "relay/relayed-at", "/offer/published-at": "published-at"}
@@ -70,13 +71,16 @@ def problem_of(
     known: bytes = b"",
 ) -> tuple[str, str]:
     """The class of what is wrong with a relay, and a sentence; ("", "") where it can be taken.
+    Its bytes are looked at before any of its values.
 
     `by_peer` says that `source` has signed the envelope with the relay. `known` is a version of the
     offer, as JSON with sorted keys, that was checked before: the same again is not checked again.
     """
+    if message := _size_problem(relay, offer_bytes):
+        return "too-large", message
     if known and _is_same(relay, known, now):
         found = Found(now)
-        if is_within_limits({**relay, "offer": None}, found):
+        if is_within_limits({**relay, "offer": None}, found, KIND):
             RELAY_ALONE.check(relay, "", found)
         problems = found.problems()
     else:
@@ -84,8 +88,6 @@ def problem_of(
     problems = [one for one in problems if not _is_skew(one, relay, now)]
     if problems:
         return problems[0].code, str(problems[0])
-    if message := size_problem(relay["offer"], offer_bytes):
-        return "too-large", message
     if by_peer and relay["relay/hops"] == 0 and relay["relay/origin-node-id"] != source:
         return "origin-mismatch", "a relay without a hop is sent by its origin"
     if relay.get("relay/intended-node-id", me) != me:
@@ -106,10 +108,19 @@ def _is_same(relay: Any, known: bytes, now: int) -> bool:
         return False
 
 
-def size_problem(offer: Mapping[str, Any], most: int) -> str:
-    """Why the offer is too large, or ""."""
-    size = len(msgspec.json.encode(offer))
-    return "" if size <= most else f"the offer has {size:,} bytes; {most:,} are the most"
+def size_problem(offer: Any, most: int, what: str = "the offer") -> str:
+    """Why the offer is too large, or "". What is no JSON has no size, and is told as that."""
+    try:
+        size = len(msgspec.json.encode(offer))
+    except (RecursionError, TypeError, ValueError, OverflowError):
+        return ""
+    return "" if size <= most else f"{what} has {size:,} bytes; {most:,} are the most"
+
+
+def _size_problem(relay: Any, offer_bytes: int) -> str:
+    offer = relay.get("offer") if isinstance(relay, dict) else None
+    message = size_problem(offer, offer_bytes)
+    return message or size_problem(relay, offer_bytes + AROUND_BYTES, "the relay")
 
 
 def _is_skew(problem: DocumentProblem, relay: Any, now: int) -> bool:

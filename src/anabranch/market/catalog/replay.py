@@ -181,6 +181,8 @@ def _candidate(record: Any, catalog: OfferCatalog, now: int) -> Candidate | None
 
 
 def _problem(record: dict[str, Any], catalog: OfferCatalog, now: int) -> tuple[str, str]:
+    if message := size_problem(record.get("content"), catalog.limits.offer_bytes):
+        return "too-large", message
     problems = check(record, kind=KIND, at=now)
     if any(map(_is_early, problems)):  # the clock of its author may be a little ahead
         others = [one for one in problems if not _is_early(one)]
@@ -188,8 +190,6 @@ def _problem(record: dict[str, Any], catalog: OfferCatalog, now: int) -> tuple[s
         problems = others + [one for one in later if _is_early(one)]
     if problems:
         return problems[0].code, str(problems[0])
-    if message := size_problem(record["content"], catalog.limits.offer_bytes):
-        return "too-large", message
     if catalog.node_id and record["content"]["provider/node-id"] == catalog.node_id:
         return "local-offer", "offers of this node are published here, not observed"
     return "", ""

@@ -17,12 +17,19 @@ from anabranch.market.passports import PASSPORT, REVOCATION
 DEPTH_MAX = 64  # as deep as canonical JSON goes
 VALUES_MAX = 100_000
 #: Of kinds that anyone with a key may send to a node, which looks at them before it knows whom they
-#: are of: a hundred values take it a millisecond. A request has its input twice.
+#: are of: a hundred values take it a millisecond. A request has its input twice. A result may have
+#: as many as any document: it answers a request, and is read beside the event loop.
 VALUES_OF: Mapping[str, int] = {
     PASSPORT: 1_000,
     REVOCATION: 100,
     "capability-advertisement.v1": 5_000,
     "service-order.dispatch.request.v1": 20_000,
+    "service-offer.v1": 2_000,
+    "service-offer-relay.v1": 2_020,
+    "agora-record.v1": 2_100,
+    "workflow.fanout.request": 10_000,
+    "workflow-template.fetch.request": 100,
+    "workflow-template.fetch.response": 20_000,
 }
 TEXT_MAX = 8 * 1024 * 1024  # characters of all texts and keys together
 WHOLE_MAX = 2**53 - 1  # beyond it not every reader knows the difference of one

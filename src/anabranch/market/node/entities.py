@@ -35,6 +35,7 @@ from anabranch.store.stream_ports import StreamCard, StreamCommit, StreamFilter
 S = TypeVar("S")
 
 CLOSED_KEPT = 4096  # closed things in memory
+CLOSED_BYTES = 32 * 1024 * 1024  # and of all of them: others may have sent what they hold
 PAGE = 1000
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -193,6 +194,7 @@ class Entities:
         self._open: dict[str, dict[str, _Entry]] = {name: {} for name in self._families}
         self._wakes = Wakes()
         self._closed: OrderedDict[Key, _Entry] = OrderedDict()
+        self._closed_bytes = 0
         self._batch: dict[str, StreamCommit] = {}
         self._in_flight: frozenset[str] = frozenset()  # streams that are being written
         self._news: list[Changed] = []
@@ -306,7 +308,7 @@ class Entities:
         gone = self._streams.forget_streams(family.name, before, limit)
         for key in [key for key, entry in self._closed.items() if key[0] == family.name
                     and entry.card.updated_at < before]:  # fmt: skip
-            del self._closed[key]
+            self._drop_closed(key)
         return gone
 
     def _take(self, change: Change) -> None:
@@ -324,7 +326,7 @@ class Entities:
         ):
             key = family.name, thing
             self._open[family.name].pop(thing, None)
-            self._closed.pop(key, None)
+            self._drop_closed(key)
             self._queue(card, data, pending, change.now)
             self._remember(key, _Entry(card, pending.entry.state))
             self._wakes.put(key, card.wake)
@@ -355,17 +357,23 @@ class Entities:
             self._open[key[0]][key[1]] = entry
         else:
             self._closed[key] = entry
+            self._closed_bytes += len(entry.card.state)
             self._shrink()
         return entry
 
     def _shrink(self) -> None:
         """Without those that were not used for the longest. Where the first of these waits to be
         written, so do most: then after the write, instead of a look over all of them each time."""
-        while len(self._closed) > CLOSED_KEPT:
+        while len(self._closed) > CLOSED_KEPT or self._closed_bytes > CLOSED_BYTES:
             key, entry = next(iter(self._closed.items()))
             if entry.card.stream in self._batch or entry.card.stream in self._in_flight:
                 return
-            del self._closed[key]
+            self._drop_closed(key)
+
+    def _drop_closed(self, key: Key) -> None:
+        entry = self._closed.pop(key, None)
+        if entry is not None:
+            self._closed_bytes -= len(entry.card.state)
 
     def _begin_write(self) -> None:
         self._writing = asyncio.get_running_loop().create_task(self._write())

@@ -156,6 +156,10 @@ class Offers(Protocol):
         """The newest admitted offer if it is local or of somebody trusted; expired and withdrawn
         ones too: the caller looks."""
 
+    def terms(self, offer_id: str, number: int) -> Mapping[str, Any] | None:
+        """What an offer of this node said under a number that orders may still name: at least its
+        service and its price. Of a number that comes yet, what the offer says now."""
+
     def local(self, *, active_only: bool = True) -> list[Mapping[str, Any]]: ...
 
 
@@ -229,7 +233,8 @@ class Orders(Protocol):
         self, result: Mapping[str, Any], source_peer: str, digest: str
     ) -> Acceptance | None:
         """Before any acceptor sees a result: None where it may be offered to one. One that is
-        `already-present` or `rejected` is for no acceptor. `source_peer` is who signed."""
+        `already-present` or `rejected` is for no acceptor. `source_peer` is who signed. That it is
+        a `service-order.result.v1` was checked where it was read."""
 
     async def result_accepted(
         self, result: Mapping[str, Any], source_peer: str, digest: str

@@ -18,12 +18,14 @@ from binascii import Error as NotBase64
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from anabranch.market.documents import check
 from anabranch.market.node.api import Endpoint
+from anabranch.market.node.door import Door
 from anabranch.modules.arca.work.attempts import (
     Attempt,
     attempt_of_request,
@@ -48,6 +50,7 @@ class Results:
     def __init__(self, host: Host, is_open: Callable[[Attempt], bool]) -> None:
         self._host = host
         self._is_open = is_open
+        self._door = Door()
         self._waiting: dict[tuple[str, str], tuple[Attempt, asyncio.Event]] = {}
         self.refused: deque[dict[str, str]] = deque(maxlen=REFUSED_KEPT)  # for people who ask
 
@@ -72,7 +75,9 @@ class Results:
         artifact = artifact if isinstance(artifact, Mapping) else {}
         if artifact.get("schema") != SCHEMA:
             return self._refuse(artifact, None, "kind-not-supported")
-        result = _document(artifact)
+        inline = artifact.get("bytes/base64")
+        size = len(inline) if isinstance(inline, str) else 0
+        result = await self._door.read(partial(_document, artifact), size)
         if result is None:
             return self._refuse(artifact, None, "envelope-invalid")
         try:

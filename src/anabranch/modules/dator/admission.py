@@ -8,10 +8,12 @@ order, is rejected. A queue that is full says `retryable` where the work goes on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from anabranch.clock import Clock
 from anabranch.market.documents.shapes import moment
+from anabranch.market.node.door import Door, size_of
 from anabranch.modules.dator.book import Book
 from anabranch.modules.dator.config import DatorConfig, OfferConfig
 from anabranch.modules.dator.offers import Offers
@@ -42,10 +44,12 @@ class Admission:
         self._clock = clock
         self._config = config
         self._begin = begin
+        self._door = Door()
 
     async def accept(self, invoke: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            arrived = read_arrived(invoke, self._config)
+            read = partial(read_arrived, invoke, self._config)
+            arrived = await self._door.read(read, size_of(invoke))
             if (known := self._book.get(arrived.key)) is not None:
                 return _again(arrived, known.digest)
             if self._book.is_arriving(arrived.key) or self._book.is_arriving(arrived.order_key):

@@ -22,6 +22,7 @@ from anabranch.market.documents.shapes import moment
 from anabranch.market.node.delivery.replies import reply_stages
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ids import derived
+from anabranch.market.node.orders.agreement import request_problem
 from anabranch.modules.dator.config import DatorConfig, DispatchConfig
 from anabranch.work.participants.performers import rfc3339
 
@@ -31,11 +32,6 @@ OPEN, DONE, ORDERS = "dator-request", "dator-done", "dator-order"
 SKEW_MS = 5 * 60 * 1000  # by which clocks may differ
 #: Of a request as it is kept: a record of the host has 1 MiB, and a little is added on the way.
 RECORD_BYTES = 1008 * 1024
-#: What the dispatch says again where it says it.
-_REPEATED = (
-    "service_type", "request/input", "delivery_deadline", "workflow/run-id", "workflow/phase-id",
-    "correlation/id",
-)  # fmt: skip
 
 State = Literal["waiting", "admitted", "executing", "result", "sent"]
 Ending = Literal["delivered", "refused", "undelivered"]
@@ -165,7 +161,9 @@ def read_arrived(invoke: Mapping[str, Any], config: DatorConfig) -> Arrived:
     order, request_id = document["order"], document["request_id"]
     if invoke.get("source/peer") != order["buyer/node-id"]:
         raise Unacceptable("the order is by another node", code="buyer-mismatch")
-    _require_agreement(document)
+    code, message = request_problem(document)
+    if code:
+        raise Unacceptable(message, code=code)
     try:
         stages = reply_stages(document)
     except NodeError as error:
@@ -205,15 +203,3 @@ def _document(data: bytes) -> dict[str, Any]:
         raise Unacceptable(str(problems[0]), code="envelope-invalid")
     assert isinstance(document, dict)
     return document
-
-
-def _require_agreement(document: Mapping[str, Any]) -> None:
-    """What is paid for is what is asked for."""
-    if document["request/input"] != document["order"]["request/input"]:
-        raise Unacceptable("the input is not that of the order", code="input-mismatch")
-    dispatch = document["dispatch_payload"].get("dispatch", {})
-    if not isinstance(dispatch, Mapping):
-        raise Unacceptable("`dispatch` is an object", code="dispatch-mismatch")
-    for name in _REPEATED:
-        if name in dispatch and dispatch[name] != document[name]:
-            raise Unacceptable(f"`{name}` of the dispatch is another", code="dispatch-mismatch")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from anabranch.market.documents.shapes import moment
-from anabranch.market.node.orders.ingress import total_of
+from anabranch.market.node.orders.agreement import terms_problem
 from anabranch.modules.dator.config import OfferConfig
 from anabranch.modules.dator.drafts import content_of
 from anabranch.modules.dator.requests import SKEW_MS, Unacceptable
@@ -72,14 +72,10 @@ def terms_of(
         raise Unacceptable("the offer had ended", code="offer-expired")
     if following is not None:
         _require_in_time(following, created, now, grace_ms)
-    if order["service/type"] != offer.service_type:
-        raise Unacceptable("the offer is for another service", code="service-type-mismatch")
-    if order["pricing/currency"] != offer.pricing_currency:
-        raise Unacceptable("the price is in another currency", code="currency-mismatch")
-    total = total_of(order, content_of(offer, order["provider/node-id"]))
-    if total > order["pricing/max-amount"]:
-        said = f"the price is {total}, `pricing/max-amount` {order['pricing/max-amount']}"
-        raise Unacceptable(said, code="price-exceeded")
+    said = {**content_of(offer, order["provider/node-id"]), "sequence/no": number}
+    code, message = terms_problem(order, said)
+    if code:
+        raise Unacceptable(message, code=code)
     return offer
 
 

@@ -174,6 +174,10 @@ class Fakes:
     def offer(self, offer_id: str) -> Mapping[str, Any] | None:
         return (self._outside.offers or {}).get(offer_id)
 
+    def terms(self, offer_id: str, number: int) -> Mapping[str, Any] | None:
+        """Number 0 was replaced long ago."""
+        return None if number == 0 else self.offer(offer_id)
+
     # directory
     def is_trusted(self, node_id: str) -> bool:
         return node_id in self._outside.trusted

@@ -296,6 +296,11 @@ def own_offer(world: World, **changes: Any) -> dict[str, Any]:
         "provider/node-id": world["provider"].node_id,
         "expires-at": "2026-06-11T00:00:00Z",
         "delivery/max-duration-sec": 60,
+        "sequence/no": 1,
+        "service/type": "text/summarise",
+        "pricing/amount": 100,
+        "pricing/currency": "ORC",
+        "pricing/unit-kind": "per-item",
         **changes,
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from anabranch.market.node.delivery.inbound import AT_ONCE, LargeReader
+from anabranch.market.node.door import AT_ONCE, LargeReader
 
 
 def test_artifacts_of_trusted_peers_do_not_wait_behind_those_of_strangers() -> None:

@@ -185,6 +185,9 @@ class Offers:
     def offer(self, offer_id: str) -> Mapping[str, Any] | None:
         return self.known.get(offer_id)
 
+    def terms(self, offer_id: str, number: int) -> Mapping[str, Any] | None:  # noqa: ARG002
+        return self.offer(offer_id)
+
     def local(self, *, active_only: bool = True) -> list[Mapping[str, Any]]:  # noqa: ARG002
         return []
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, InputError
+from anabranch.market.node.delivery.envelope import read_document
 
 from .support import (
     PROVIDER,
@@ -70,13 +72,9 @@ def test_a_result_that_does_not_match_its_request_is_rejected_by_its_class(
         {key: value for key, value in result().items() if key != "output"},
     ],
 )
-def test_what_is_no_result_is_rejected(document: Any) -> None:
-    async def scenario() -> None:
-        desk = await ordered()
-        assert (await desk.deliver(document)).startswith("rejected service-order.result.v1")
-        assert await desk.state() == "dispatched"
-
-    asyncio.run(scenario())
+def test_what_is_no_result_is_refused_where_it_is_read(document: Any) -> None:
+    with pytest.raises(InputError):
+        read_document("service-order.result.v1", msgspec.json.encode(document))
 
 
 def test_nothing_is_taken_before_the_request_was_sent() -> None:

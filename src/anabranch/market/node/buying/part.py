@@ -21,9 +21,9 @@ from anabranch.market.node.delivery.records import CONTENTS
 from anabranch.market.node.entities import Family
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ids import derived
+from anabranch.market.node.orders.agreement import total_of
 from anabranch.market.node.orders.constraints import same
 from anabranch.market.node.orders.executions import with_prefix
-from anabranch.market.node.orders.ingress import total_of
 from anabranch.market.node.ports import NodeContext
 from anabranch.work.participants.performers import rfc3339
 

@@ -109,6 +109,8 @@ class Received(msgspec.Struct, frozen=True, kw_only=True, tag="received"):
     digest: str
     request: dict[str, Any]
     until: int | None = None  # the work of its offer has ended by then, whatever the request says
+    price: int | None = None  # of all units, as the offer was when the request came
+    size: int = 0  # bytes of the artifact
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):

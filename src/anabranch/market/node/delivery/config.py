@@ -51,12 +51,14 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_bytes: int = 4 * 1024 * 1024
     inbox_max: int = 1000
     inbox_per_peer: int = 100
+    inbox_bytes: int = 64 * 1024 * 1024
+    inbox_bytes_per_peer: int = 8 * 1024 * 1024
 
 
 _POSITIVE = (
     "ttl_seconds", "stage_timeout_ms", "acceptor_timeout_ms", "retry_seconds_min",
     "retry_seconds_max", "max_in_flight", "max_per_peer", "max_open", "max_bytes", "inbox_max",
-    "inbox_per_peer",
+    "inbox_per_peer", "inbox_bytes", "inbox_bytes_per_peer",
 )  # fmt: skip
 
 

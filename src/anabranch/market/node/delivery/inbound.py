@@ -11,9 +11,9 @@ import asyncio
 import logging
 from base64 import b64decode
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
@@ -39,43 +39,27 @@ from anabranch.market.node.delivery.arrivals import (
     read_arrival,
 )
 from anabranch.market.node.delivery.config import DeliveryConfig
-from anabranch.market.node.delivery.envelope import DISPATCH, RESULT, read_document
+from anabranch.market.node.delivery.envelope import DISPATCH, RESULT, kept_document
 from anabranch.market.node.delivery.inbox import INBOX_ACCEPTOR, Inbox
 from anabranch.market.node.delivery.outbound import STORE_SCHEME, keep_content
 from anabranch.market.node.delivery.records import CONTENTS
 from anabranch.market.node.delivery.rules import HOST
 from anabranch.market.node.delivery.tokens import InvocationTokens
 from anabranch.market.node.delivery.transport import MANY_MAX
+from anabranch.market.node.door import LARGE, Door, size_of
 from anabranch.market.node.entities import Change
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ports import Acceptance, InboundMessage, NodeContext
 from anabranch.work.participants.performers import rfc3339
 
-T = TypeVar("T")
-
 logger = logging.getLogger("anabranch.node")
 
-LARGE = 16 * 1024  # characters of an artifact that is read beside the event loop
-AT_ONCE = 2  # of those, from all strangers, and as many from those whom this node trusts
 REFUSALS_KEPT = 200  # for the operator; they are not part of the ledger
 DECIDED_SECONDS = 0.5  # that artifacts which came together wait for each other
 #: Artifacts of one peer that came together and are not decided; more are taken one by one, and so
 #: are bounded by the messages of a peer that are answered at a time.
 UNDECIDED_OF_A_PEER = 512
 _TEXT_MAX = 500
-
-
-class LargeReader:
-    """Reads large artifacts beside the event loop, a few at once. One may hold thousands of values,
-    and its sender nothing but a key of their own: those of whom this node trusts do not wait behind
-    them."""
-
-    def __init__(self) -> None:
-        self._places = {trusted: asyncio.Semaphore(AT_ONCE) for trusted in (False, True)}
-
-    async def read(self, work: Callable[[], T], *, trusted: bool) -> T:
-        async with self._places[trusted]:
-            return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 class Inbound:
@@ -87,7 +71,7 @@ class Inbound:
         self._host_acceptor_ids = frozenset(one.acceptor_id for one in config.acceptors)
         self._calls: dict[str, asyncio.Task[Acceptance]] = {}
         self._undecided: Counter[str] = Counter()  # by peer, of those that came together
-        self._reader = LargeReader()
+        self._door = Door()
         self.tokens = InvocationTokens(context.random_bytes, self._host_acceptor_ids)
         self.refusals: deque[dict[str, Any]] = deque(maxlen=REFUSALS_KEPT)
 
@@ -102,7 +86,18 @@ class Inbound:
     # -- ways in -----------------------------------------------------------------------------
 
     async def message(self, message: InboundMessage) -> dict[str, Any]:
-        """The peer message. Who sent it is what the transport says, whatever the body says."""
+        """The peer message. A large one of a stranger takes room while it waits."""
+        peer, size = message.remote_node_id, size_of(message.payload)
+        trusted = size < LARGE or self._context.directory.is_trusted(peer)
+        if not self._door.waiting.take(size, trusted=trusted):
+            return _response(_retryable(HOST, "peer_busy"), "")
+        try:
+            return await self._message(message)
+        finally:
+            self._door.waiting.leave(size, trusted=trusted)
+
+    async def _message(self, message: InboundMessage) -> dict[str, Any]:
+        """Who sent it is what the transport says, whatever the body says."""
         try:
             sent = msgspec.convert(message.payload, DeliverMessage)
         except msgspec.ValidationError as error:
@@ -116,26 +111,44 @@ class Inbound:
         sent = payload.get("deliveries") if isinstance(payload, dict) else None
         if not isinstance(sent, list) or not 0 < len(sent) <= MANY_MAX:
             raise NodeError(400, "envelope-malformed", f"`deliveries` has 1 to {MANY_MAX} of them")
-        loop = asyncio.get_running_loop()
-        peer = message.remote_node_id
-        room = max(UNDECIDED_OF_A_PEER - self._undecided[peer], 0)
-        answers: list[asyncio.Future[dict[str, Any]]] = [loop.create_future() for _ in sent[:room]]
-        for one, answer in zip(sent, answers, strict=False):
-            self._undecided[peer] += 1
+        answers: list[asyncio.Future[dict[str, Any]]] = []
+        for one in sent:
             alone = msgspec.structs.replace(message, payload=one)
-            self._context.spawn(self._answer_later(alone, answer))
+            if (answer := self._begin(alone)) is None:
+                break
+            answers.append(answer)
         if answers:
             await asyncio.wait(answers, timeout=DECIDED_SECONDS)
         found = [one.result() if one.done() else None for one in answers]
         return {"admissions": found + [None] * (len(sent) - len(found))}
 
+    def _begin(self, message: InboundMessage) -> asyncio.Future[dict[str, Any]] | None:
+        """What will be the answer to one of several artifacts; None where too many wait, of this
+        peer or of all strangers."""
+        peer, size = message.remote_node_id, size_of(message.payload)
+        trusted = self._context.directory.is_trusted(peer)
+        if self._undecided[peer] >= UNDECIDED_OF_A_PEER:
+            return None
+        if not self._door.waiting.take(size, trusted=trusted):
+            return None
+        self._undecided[peer] += 1
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._context.spawn(self._answer_later(message, answer, size, trusted=trusted))
+        return answer
+
     async def _answer_later(
-        self, message: InboundMessage, answer: asyncio.Future[dict[str, Any]]
+        self,
+        message: InboundMessage,
+        answer: asyncio.Future[dict[str, Any]],
+        size: int,
+        *,
+        trusted: bool,
     ) -> None:
         try:
-            found = await self.message(message)
+            found = await self._message(message)
         finally:
             self._undecided -= Counter([message.remote_node_id])  # keeps those above zero
+            self._door.waiting.leave(size, trusted=trusted)
         if not answer.done():
             answer.set_result(found)
 
@@ -162,10 +175,8 @@ class Inbound:
     async def _read(self, adapter: str, peer: str, sent: DeliverMessage) -> Arrival:
         """Raises `NodeError` with the failure class."""
         read = partial(read_arrival, adapter, peer, sent, self._config.max_bytes)
-        if len(sent.artifact.inline) < LARGE:
-            return read()
         trusted = adapter != "peer" or self._context.directory.is_trusted(peer)
-        return await self._reader.read(read, trusted=trusted)
+        return await self._door.read(read, len(sent.artifact.inline), trusted=trusted)
 
     async def _offer(
         self, admission_id: str, admission: Admission | None, arrival: Arrival, sent: DeliverMessage
@@ -235,9 +246,7 @@ class Inbound:
             acceptance = Acceptance(status="accepted", acceptor_id=acceptor_id)
             if arrival.artifact.schema == DISPATCH:
                 assert arrival.document is not None
-                acceptance = self._inbox.receive(
-                    change, admission_id, arrival.peer, arrival.artifact.digest, arrival.document
-                )
+                acceptance = self._inbox.receive(change, admission_id, arrival, arrival.document)
             if acceptance.status == "accepted":
                 if admission is None:
                     self._claim(change, admission_id, arrival, acceptor_id)
@@ -358,7 +367,7 @@ class Inbound:
             return
         content = self._entities.get(CONTENTS, admission.offered.digest)
         assert content is not None
-        result = read_document(RESULT, b64decode(content.base64))
+        result = kept_document(b64decode(content.base64))
         try:
             await self._context.orders.result_accepted(
                 result, admission.offered.peer, admission.offered.digest

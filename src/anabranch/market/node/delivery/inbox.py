@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -21,6 +21,7 @@ from anabranch.market.node.delivery.admission_records import (
     Lapsed,
     Received,
 )
+from anabranch.market.node.delivery.arrivals import Arrival
 from anabranch.market.node.delivery.config import DeliveryConfig
 from anabranch.market.node.delivery.envelope import ENVELOPE, RESULT
 from anabranch.market.node.delivery.outbound import Outbound
@@ -30,6 +31,7 @@ from anabranch.market.node.delivery.rules import HOST
 from anabranch.market.node.delivery.targets import is_supported
 from anabranch.market.node.entities import Change
 from anabranch.market.node.errors import NodeError
+from anabranch.market.node.orders.agreement import request_problem, terms_problem, total_of
 from anabranch.market.node.paging import page_of, paged
 from anabranch.market.node.peers.envelope import SKEW_MS
 from anabranch.market.node.ports import Acceptance, NodeContext
@@ -64,28 +66,34 @@ class Inbox:
     # -- in ----------------------------------------------------------------------------------
 
     def receive(
-        self, change: Change, admission_id: str, peer: str, digest: str, request: dict[str, Any]
+        self, change: Change, admission_id: str, arrival: Arrival, request: dict[str, Any]
     ) -> Acceptance:
         """Put a request into the inbox, in the block that admits it."""
-        if self._is_full(peer):
+        if not self._has_room(arrival.peer, arrival.artifact.size):
             return Acceptance(status="retryable", acceptor_id=INBOX_ACCEPTOR, reason="inbox-full")
-        offer, until = self._own_offer(request), None
+        offer, until, price = self._own_offer(request), None, None
         if offer is not None:  # an honest order has no later deadline, but for the clock
             until = change.now + offer["delivery/max-duration-sec"] * 1000 + SKEW_MS
-        received = Received(at=change.now, peer=peer, digest=digest, request=request, until=until)
+            price = total_of(request["order"], self._terms(request) or offer)
+        received = Received(
+            at=change.now, peer=arrival.peer, digest=arrival.artifact.digest, request=request,
+            until=until, price=price, size=arrival.artifact.size,
+        )  # fmt: skip
         change.add(INBOX, entry_id_of(admission_id), received)
         return Acceptance(status="accepted", acceptor_id=INBOX_ACCEPTOR)
 
-    def _is_full(self, peer: str) -> bool:
-        """A peer that asks for much leaves room for others, and all who only have a key for those
-        whom this node trusts."""
-        count, most = self._entities.count_open(INBOX), self._config.inbox_max
-        if count >= most - most // RESERVED and (
-            count >= most or not self._context.directory.is_trusted(peer)
-        ):
-            return True
-        of_peer = sum(one.received.peer == peer for _, one in self._entities.each_open(INBOX))
-        return of_peer >= self._config.inbox_per_peer
+    def _has_room(self, peer: str, size: int) -> bool:
+        """For one more request of so many bytes. A peer that asks for much leaves room for others,
+        and all who only have a key for those whom this node trusts."""
+        waiting = [one.received for _, one in self._entities.each_open(INBOX)]
+        of_peer = [one for one in waiting if one.peer == peer]
+        config, trusted = self._config, self._context.directory.is_trusted(peer)
+        return (
+            len(waiting) < _share(config.inbox_max, trusted=trusted)
+            and len(of_peer) < config.inbox_per_peer
+            and _bytes_of(waiting) + size <= _share(config.inbox_bytes, trusted=trusted)
+            and _bytes_of(of_peer) + size <= config.inbox_bytes_per_peer
+        )
 
     def _own_offer(self, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The offer of this node that the order is about."""
@@ -96,13 +104,22 @@ class Inbox:
 
     def offer_refusal(self, request: Mapping[str, Any]) -> str:
         """Why the operator is not asked, where the offers of this node are here: whom the order is
-        of, anyone with a key can be; what it is about has to be on offer."""
+        of, anyone with a key can be; what it is about has to be on offer, on these terms."""
         if getattr(self._context, "offers", None) is None:
             return ""
         offer = self._own_offer(request)
         if offer is None:
             return "offer-not-found"
-        return "" if is_active(dict(offer), self._entities.clock.now()) else "offer-not-active"
+        if not is_active(dict(offer), self._entities.clock.now()):
+            return "offer-not-active"
+        terms = self._terms(request)
+        return "offer-seq-mismatch" if terms is None else terms_problem(request["order"], terms)[0]
+
+    def _terms(self, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What the order was promised: it may have been on its way when the offer was published
+        again."""
+        order = request["order"]
+        return self._context.offers.terms(order["offer/id"], order["offer/seq"])
 
     def lapse(self, entry_id: str) -> None:
         """The deadline of a request has passed: it takes no room any more. It can be answered
@@ -115,7 +132,8 @@ class Inbox:
 
     def refusal(self, peer: str, request: Mapping[str, Any]) -> str:
         """Why a request is for no acceptor of this node: its order is by another node than the one
-        that sent it, or for another one, its time has passed, or no result could be sent back."""
+        that sent it, or for another one or other work, its time has passed, or no result could be
+        sent back."""
         order, signer = request["order"], self._context.signer
         if order["buyer/node-id"] != peer:
             return "buyer-mismatch"
@@ -125,6 +143,8 @@ class Inbox:
             return "provider-mismatch"
         if instant(request["delivery_deadline"], "delivery_deadline") <= self._entities.clock.now():
             return "deadline-passed"
+        if reason := request_problem(request)[0]:
+            return reason
         return "" if _can_reply(request) else "reply-not-supported"
 
     # -- out ---------------------------------------------------------------------------------
@@ -252,6 +272,14 @@ class Inbox:
         return entry
 
 
+def _share(most: int, *, trusted: bool) -> int:
+    return most if trusted else most - most // RESERVED
+
+
+def _bytes_of(requests: Iterable[Received]) -> int:
+    return sum(one.size for one in requests)
+
+
 def _can_reply(request: Mapping[str, Any]) -> bool:
     try:
         stages = reply_stages(request)
@@ -265,12 +293,17 @@ def entry_id_of(admission_id: str) -> str:
 
 
 def entry_document(entry_id: str, entry: InboxEntry) -> dict[str, Any]:
-    request = entry.received.request
+    request, order = entry.received.request, entry.received.request["order"]
     document: dict[str, Any] = {
         "id": entry_id,
         "status": "answered" if entry.answers else "lapsed" if entry.lapsed else "open",
         "request_id": request["request_id"],
-        "order/id": request["order"]["order/id"],
+        "order/id": order["order/id"],
+        "offer/id": order["offer/id"],
+        "offer/seq": order["offer/seq"],
+        "request/units": order["request/units"],
+        "pricing/max-amount": order["pricing/max-amount"],
+        "pricing/currency": order["pricing/currency"],
         "source/peer": entry.received.peer,
         "received_at": rfc3339(entry.received.at),
         "service_type": request["service_type"],
@@ -279,6 +312,8 @@ def entry_document(entry_id: str, entry: InboxEntry) -> dict[str, Any]:
         "workflow/phase-id": request["workflow/phase-id"],
         "delivery_deadline": rfc3339(entry.deadline),
     }
+    if entry.received.price is not None:
+        document["pricing/total"] = entry.received.price
     if entry.answers:
         last = entry.answers[-1]
         document |= {

@@ -26,14 +26,13 @@ from anabranch.market.catalog.messages import (
     relays_in,
 )
 from anabranch.market.catalog.relays import forwarded, relay_of
+from anabranch.market.node.door import Door, portions, size_of
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ids import derived
 from anabranch.market.node.offers.config import OffersConfig
 from anabranch.market.node.offers.registry import Registry, Room, Verdict
 from anabranch.market.node.ports import InboundMessage, NodeContext, PeerUnreachable
 from anabranch.work.participants.performers import rfc3339
-
-_AT_ONCE = 20  # relays between two looks at what else is to be done
 
 
 class OfferMessages:
@@ -42,6 +41,7 @@ class OfferMessages:
         self._entities = context.entities
         self._registry = registry
         self._config = config
+        self._door = Door()
 
     def listen(self) -> None:
         self._context.peers.on(REQUEST, self._asked)
@@ -111,17 +111,25 @@ class OfferMessages:
     # -- in ----------------------------------------------------------------------------------
 
     async def admit(self, relays: list[Any], source: str) -> list[Verdict]:
-        """Decide about relays that this peer has sent; durable when it returns."""
+        """Decide about relays that this peer has sent; durable when it returns. Raises `NodeError`
+        for too many of them, and where too much of strangers waits."""
         if len(relays) > OFFERS_MAX:
             message = f"{len(relays)} offers in one message; {OFFERS_MAX} are the most"
             raise NodeError(413, "too_many_offers", message)
+        trusted = self._context.directory.is_trusted(source)
+        with self._door.waiting.place(size_of(relays), trusted=trusted):
+            verdicts = await self._verdicts(relays, source, trusted=trusted)
+        await self._entities.durable()
+        return verdicts
+
+    async def _verdicts(self, relays: list[Any], source: str, *, trusted: bool) -> list[Verdict]:
         room = Room(self._entities, self._config.observed_max)
         verdicts: list[Verdict] = []
-        for number, relay in enumerate(relays, 1):
-            verdicts.append(self._registry.admit(relay, source, room))
-            if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)
-        await self._entities.durable()
+        for part, size in portions(relays):
+            check = self._registry.checking(part, source)
+            problems = await self._door.read(check, size, trusted=trusted)
+            for relay, problem in zip(part, problems, strict=True):
+                verdicts.append(self._registry.admit(relay, source, room, problem))
         return verdicts
 
     async def observe(self, payload: Any, node_id: str) -> Mapping[str, int]:

@@ -30,12 +30,12 @@ from anabranch.market.node.offers.records import (
     LOCAL,
     OBSERVED,
     TRUSTED,
-    LocalPublished,
     LocalRetired,
     ObservedOffer,
     ProviderDistrusted,
     ProviderTrusted,
     TrustedProvider,
+    published,
 )
 from anabranch.market.node.offers.registry import Registry
 from anabranch.market.node.offers.trust import Judge
@@ -97,6 +97,10 @@ class OffersPart:
         observed = self.registry.visible(offer_id)
         return observed.offer if observed else None
 
+    def terms(self, offer_id: str, number: int) -> Mapping[str, Any] | None:
+        own = self.registry.local(offer_id)
+        return None if own is None else own.terms_at(number, self._context.clock.now())
+
     def local(self, *, active_only: bool = True) -> list[Mapping[str, Any]]:
         now = self._context.clock.now()
         found = [one.offer for one in self.registry.every_local()]
@@ -124,7 +128,7 @@ class OffersPart:
         if known is None or known.retired:
             self._make_room(change)
         self.registry.give_way(change, offer_id)
-        change.add(LOCAL, offer_id, LocalPublished(offer, caller.actor, change.now))
+        change.add(LOCAL, offer_id, published(known, offer, caller.actor, change.now))
         return Answer(status=201, body={"status": "stored", "offer": offer})
 
     def _make_room(self, change: Change) -> None:
@@ -154,7 +158,8 @@ class OffersPart:
             status, offer = "unchanged", known.offer
             if offer.get("offer/status") != "withdrawn":
                 status, offer = "withdrawn", drafts.withdrawn(known, self._signer, change.now)
-                change.add(LOCAL, offer_id, LocalPublished(offer, call.caller.actor, change.now))
+                event = published(known, offer, call.caller.actor, change.now)
+                change.add(LOCAL, offer_id, event)
         await self._entities.durable()
         return Answer(body={"status": status, "offer": offer})
 

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from anabranch.market.catalog.routes import Route, Trust
 from anabranch.market.node.entities import Family
+
+#: What an order agrees to; who orders by a number gets what the offer said under it.
+TERMS = ("service/type", "pricing/amount", "pricing/currency", "pricing/unit-kind")
+#: How long orders for a version that was replaced may be on their way, and how many versions.
+GRACE_MS, EARLIER_KEPT = 900_000, 20
+
+
+class Superseded(msgspec.Struct, frozen=True, kw_only=True):
+    """Terms that an offer of this node had before."""
+
+    since: int  # the first number with them
+    until: int  # when others were published
+    terms: dict[str, Any]
 
 
 class LocalPublished(msgspec.Struct, frozen=True, tag="published"):
@@ -16,6 +30,8 @@ class LocalPublished(msgspec.Struct, frozen=True, tag="published"):
     offer: dict[str, Any]
     by: str  # operator, or the module
     at: int
+    since: int = 0  # the first number with its terms
+    earlier: tuple[Superseded, ...] = ()
 
 
 class LocalRetired(msgspec.Struct, frozen=True, tag="retired"):
@@ -29,17 +45,48 @@ class LocalOffer(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     at: int
     retired: bool = False  # it is found by its id, and not listed
+    since: int = 0
+    earlier: tuple[Superseded, ...] = ()
 
     @property
     def sequence(self) -> int:
         return int(self.offer["sequence/no"])
+
+    def terms_at(self, number: int, now: int) -> Mapping[str, Any] | None:
+        """What an order for this number was promised; None where others replaced it long ago."""
+        if number >= self.since:
+            return self.offer
+        found = [one for one in self.earlier if one.since <= number]
+        if not found or now > found[-1].until + GRACE_MS:
+            return None
+        return {**found[-1].terms, "sequence/no": number}
+
+
+def published(known: LocalOffer | None, offer: dict[str, Any], by: str, now: int) -> LocalPublished:
+    """The next version of an offer, with the terms that orders may still name."""
+    since = int(offer["sequence/no"])
+    earlier: tuple[Superseded, ...] = ()
+    if known is not None:
+        before, earlier = terms_of(known.offer), known.earlier
+        if before == terms_of(offer):
+            since = known.since
+        else:
+            earlier += (Superseded(since=known.since, until=now, terms=before),)
+    kept = tuple(one for one in earlier if now <= one.until + GRACE_MS)[-EARLIER_KEPT:]
+    return LocalPublished(offer, by, now, since, kept)
+
+
+def terms_of(offer: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: offer[name] for name in TERMS}
 
 
 def _local(before: LocalOffer | None, event: LocalPublished | LocalRetired) -> LocalOffer:
     if isinstance(event, LocalRetired):
         assert before is not None
         return msgspec.structs.replace(before, retired=True)
-    return LocalOffer(offer=event.offer, by=event.by, at=event.at)
+    return LocalOffer(
+        offer=event.offer, by=event.by, at=event.at, since=event.since, earlier=event.earlier
+    )
 
 
 class OfferObserved(msgspec.Struct, frozen=True, tag="observed"):

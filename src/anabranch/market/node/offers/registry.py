@@ -6,7 +6,7 @@ The local offer beats the observed one of the same id; what else is decided abou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -27,6 +27,9 @@ from anabranch.market.node.offers.records import (
     TrustReviewed,
 )
 from anabranch.market.node.offers.trust import Judge
+
+#: The class of what is wrong with a relay, and a sentence; both empty where nothing is.
+Problem = tuple[str, str]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,21 +79,33 @@ class Registry:
 
     # -- relays ------------------------------------------------------------------------------
 
-    def admit(self, relay: Any, source: str, room: Room) -> Verdict:
-        """Decide about one relay of this peer. The decision is one block."""
-        with self._entities.change() as change:
-            known = self._known_offer(change, relay)
-            wrong, message = problem_of(relay, source, self._me, change.now, known=known)
-            if wrong:
-                return _verdict(relay, "rejected", wrong, message)
-            return self._admit(change, relay["offer"], route_of(relay, source), room)
+    def checking(self, relays: Sequence[Any], source: str) -> Callable[[], list[Problem]]:
+        """What is wrong with each of these relays of this peer: work for any thread."""
+        now, known = self._entities.clock.now(), [self._known_offer(one) for one in relays]
 
-    def _known_offer(self, change: Change, relay: Any) -> bytes:
-        """The version of its offer that was checked before, as `problem_of` takes it."""
+        def check() -> list[Problem]:
+            return [
+                problem_of(relay, source, self._me, now, known=encoded(offer) if offer else b"")
+                for relay, offer in zip(relays, known, strict=True)
+            ]
+
+        return check
+
+    def _known_offer(self, relay: Any) -> dict[str, Any] | None:
+        """The version of its offer that was checked before."""
         offer = relay.get("offer") if isinstance(relay, dict) else None
         offer_id = offer.get("offer/id") if isinstance(offer, dict) else None
-        row = change.get(OBSERVED, offer_id) if isinstance(offer_id, str) else None
-        return encoded(row.offer) if row is not None else b""
+        row = self._entities.get(OBSERVED, offer_id) if isinstance(offer_id, str) else None
+        return row.offer if row is not None else None
+
+    def admit(self, relay: Any, source: str, room: Room, problem: Problem) -> Verdict:
+        """Decide about one relay of this peer, with what was found wrong with it. The decision is
+        one block."""
+        wrong, message = problem
+        if wrong:
+            return _verdict(relay, "rejected", wrong, message)
+        with self._entities.change() as change:
+            return self._admit(change, relay["offer"], route_of(relay, source), room)
 
     def _admit(self, change: Change, offer: dict[str, Any], route: Route, room: Room) -> Verdict:
         offer_id = offer["offer/id"]

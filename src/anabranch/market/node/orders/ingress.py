@@ -14,6 +14,7 @@ import msgspec
 from anabranch.market.documents import buyer_fields, custodian_problem
 from anabranch.market.documents.shapes import moment
 from anabranch.market.node.ledger.accounts import UNIT
+from anabranch.market.node.orders.agreement import TERMS, total_of
 from anabranch.market.node.orders.constraints import input_problem, output_problem
 from anabranch.market.node.ports import Signer
 
@@ -71,12 +72,6 @@ def completed(draft: Document, signer: Signer) -> dict[str, Any]:
     return {**fields, **draft}
 
 
-def total_of(order: Document, offer: Document) -> int:
-    amount = int(offer["pricing/amount"])
-    flat = offer["pricing/unit-kind"] == "flat"
-    return amount if flat else amount * int(order["request/units"])
-
-
 def rail_of(offer: Document, total: int) -> str:
     """How it is paid. What has no price or no confirmation has no hold: the ledger stays out."""
     if total == 0:
@@ -126,9 +121,8 @@ def _provider(case: Case) -> str:
     return ""
 
 
-def _service_type(case: Case) -> str:
-    wanted, known = case.order["service/type"], case.of["service/type"]
-    return "" if wanted == known else f"the offer is for {known[:200]!r}"
+def _term(classifier: str) -> tuple[str, Callable[[Case], str]]:
+    return classifier, lambda case: TERMS[classifier](case.order, case.of)
 
 
 def _constraints(case: Case) -> str:
@@ -142,16 +136,6 @@ def _constraints(case: Case) -> str:
     if by is not None and (moment(by) or 0) <= case.now:
         return "`delivery/requested-by` has passed"
     return ""
-
-
-def _currency(case: Case) -> str:
-    wanted, known = case.order["pricing/currency"], case.of["pricing/currency"]
-    return "" if wanted == known else f"the price of the offer is in {known}"
-
-
-def _price(case: Case) -> str:
-    total, most = total_of(case.order, case.of), case.order["pricing/max-amount"]
-    return "" if total <= most else f"the price is {total}, `pricing/max-amount` {most}"
 
 
 def _queue(case: Case) -> str:
@@ -186,10 +170,10 @@ CHECKS: tuple[tuple[str, Callable[[Case], str]], ...] = (
     ("offer-expired", _offer_active),
     ("offer-seq-mismatch", _sequence),
     ("provider-mismatch", _provider),
-    ("service-type-mismatch", _service_type),
+    _term("service-type-mismatch"),
     ("other-reason", _constraints),
-    ("currency-mismatch", _currency),
-    ("price-exceeded", _price),
+    _term("currency-mismatch"),
+    _term("price-exceeded"),
     ("queue-saturated", _queue),
     ("custodian-mismatch", _custodian),
     ("settlement-blocked", _settlement),

@@ -15,6 +15,7 @@ from anabranch.market.node.entities import Change
 from anabranch.market.node.ledger import book
 from anabranch.market.node.ledger.accounts import account_of
 from anabranch.market.node.ledger.holds import HOLDS, Deadlines, Hold
+from anabranch.market.node.orders.agreement import total_of
 from anabranch.market.node.orders.config import OrdersConfig
 from anabranch.market.node.orders.executions import (
     EXECUTIONS,
@@ -23,7 +24,7 @@ from anabranch.market.node.orders.executions import (
     Terms,
     with_prefix,
 )
-from anabranch.market.node.orders.ingress import Rejection, rail_of, total_of
+from anabranch.market.node.orders.ingress import Rejection, rail_of
 from anabranch.market.node.ports import Signer
 
 WORK_SECONDS_MAX = 366 * 86_400  # an offer may promise less than it can be held to

@@ -258,8 +258,6 @@ class OrdersPart:
     def check_result(
         self, result: Mapping[str, Any], source_peer: str, digest: str
     ) -> Acceptance | None:
-        if problem := results.shape_problem(result):
-            return results.acceptance("rejected", problem[:1024])
         found = self._of_request(result)
         if found is None:
             return results.acceptance("rejected", results.UNKNOWN)

@@ -1,7 +1,7 @@
 """Whether the result of a provider is one for an order of this node, and a new one.
 
 Who sent it is known by the transport. Nothing in the result says so with authority, and nothing of
-it has an effect before all of this holds.
+it has an effect before all of this holds. Its form was checked where it was read.
 """
 
 from __future__ import annotations
@@ -9,24 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch.market.documents import InvalidDocument, require
 from anabranch.market.node.orders.executions import Execution, Result
 from anabranch.market.node.orders.machine import SENT
 from anabranch.market.node.ports import Acceptance
 
 ACCEPTOR = "host.service-orders"
-SCHEMA = "service-order.result.v1"
 UNKNOWN = "unknown-request"
 CONFLICT = "result-conflict"
 CLOSED = "step-already-closed"
-
-
-def shape_problem(result: Any) -> str:
-    try:
-        require(result, SCHEMA)
-    except InvalidDocument as error:
-        return error.message
-    return ""
 
 
 def mismatch(execution: Execution, result: Mapping[str, Any], source_peer: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from anabranch.clock import Clock
 from anabranch.market.catalog.routes import is_active
-from anabranch.market.documents import check
+from anabranch.market.node.door import Door
 from anabranch.modules.arca.discovery.local_offers import LocalOffers
 from anabranch.modules.kit.host import HostRefused, HostUnavailable
 from anabranch.modules.kit.module import PeerMessage, reply
@@ -23,9 +23,10 @@ class FanOutAnswers:
     def __init__(self, local: LocalOffers, clock: Clock) -> None:
         self._local = local
         self._clock = clock
+        self._door = Door()
 
     async def asked(self, message: PeerMessage) -> dict[str, Any]:
-        problems = check(message.payload, kind=REQUEST, at=self._clock.now())
+        problems = await self._door.problems(message.payload, REQUEST, at=self._clock.now())
         if problems:
             known = message.payload if isinstance(message.payload, Mapping) else {}
             dispatch = known.get("dispatch_id")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.market.documents import check
+from anabranch.market.node.door import Door
 from anabranch.modules.arca.template_catalog.documents import (
     DESCRIPTION_MAX,
     LABEL_MAX,
@@ -29,6 +29,7 @@ class PublicTemplates:
         self._records = records
         self._rows: dict[str, Document] | None = None  # by id; read when they are asked for
         self._changes = 0
+        self._door = Door()
 
     def changed(self) -> None:
         self._rows = None
@@ -37,7 +38,7 @@ class PublicTemplates:
     async def answer(self, message: PeerMessage) -> dict[str, Any]:
         """The decision about a request of a peer; a reply whatever it asks."""
         wanted = message.payload
-        problems = check(wanted, kind=REQUEST)
+        problems = await self._door.problems(wanted, REQUEST)
         if problems:
             text = f"{problems[0].path or '/'}: {problems[0].message}"[:DESCRIPTION_MAX]
             return _reply(message, error={"code": "schema", "message": text})

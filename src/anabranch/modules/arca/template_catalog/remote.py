@@ -13,9 +13,7 @@ import msgspec
 from anabranch.dialects.arca.template_check import template_problems
 from anabranch.dialects.arca.templates import definition_text
 from anabranch.errors import DefinitionError, InputError, NotFound
-from anabranch.market.documents import check
-from anabranch.market.documents.limits import is_within_limits
-from anabranch.market.documents.problems import Found
+from anabranch.market.node.door import Door
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.modules.api.template_signing import TEMPLATE_BYTES
 from anabranch.modules.arca.template_catalog.documents import (
@@ -68,6 +66,7 @@ class RemoteTemplates:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._asked = 0
+        self._door = Door()
 
     async def browse(self, node_id: str, after: str = "", limit: int = ROWS_MAX) -> Document:
         """`templates` as the node describes them, and `next` where there are more."""
@@ -109,7 +108,7 @@ class RemoteTemplates:
             {"node_id": node_id}, REQUEST, payload, correlation_id=query, timeout_ms=TIMEOUT_MS
         )
         answer = _answer(outcome, node_id)
-        if not is_within_limits(answer, Found()) or check(answer, kind=RESPONSE):
+        if await self._door.problems(answer, RESPONSE):
             raise _bad_answer(node_id, f"it is no {RESPONSE}")
         if answer["query_id"] != query:
             raise _bad_answer(node_id, "it answers another question")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.market.node.orders.ingress import total_of
+from anabranch.market.node.orders.agreement import total_of
 from anabranch.modules.arca.work.attempts import Attempt
 from anabranch.modules.arca.work.ports import Offers
 from anabranch.work.participants.performers import rfc3339

@@ -173,11 +173,20 @@ async def inbox(options: argparse.Namespace, node: NodeClient) -> int:
 
     found = await until(look, bool, options.wait or 0)
     rows = [
-        (one["request_id"], one["status"], one["service_type"], render.short(one["request/input"]))
+        (
+            one["request_id"], one["status"], one["service_type"], _price_of(one),
+            f"{one['request/units']:,}", render.short(one["request/input"]),
+        )
         for one in found
-    ]
-    head = ("REQUEST", "STATUS", "SERVICE", "INPUT")
+    ]  # fmt: skip
+    head = ("REQUEST", "STATUS", "SERVICE", "PRICE", "UNITS", "INPUT")
     return render.tell_rows(options, found, rows, head, "no orders of others yet")
+
+
+def _price_of(request: dict[str, Any]) -> str:
+    """Of all its units; nothing where this node had no such offer."""
+    total = request.get("pricing/total")
+    return "" if total is None else f"{total:,} {request['pricing/currency']}"
 
 
 async def answer(options: argparse.Namespace, node: NodeClient) -> int:
