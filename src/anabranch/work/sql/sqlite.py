@@ -21,7 +21,8 @@ from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.port import Task
 from anabranch.work.sql.blocking import Blocking, Halt
-from anabranch.work.sql.named_files import AttachGuard, resolve_sqlite
+from anabranch.work.sql.guard.sqlite_guard import SqliteGuard, harden
+from anabranch.work.sql.named_files import resolve_sqlite
 from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge
 from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import SQLITE
@@ -115,6 +116,7 @@ def connect(path: str, halt: Halt) -> sqlite3.Connection:
         check_same_thread=False,  # `interrupt` comes from the event loop
         uri=path.startswith("file:"),
     )
+    harden(connection)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     connection.set_progress_handler(lambda: int(halt.told), _INSTRUCTIONS)
     return connection
@@ -125,7 +127,7 @@ class SqliteSession:
         self._connection = connection
         self._halt = halt
         self._busy_seconds = options.busy_seconds
-        self._guard = AttachGuard(connection, options.files)
+        self._guard = SqliteGuard(connection, options.files)
 
     def run(self, work: SqlTask, collector: Collector) -> None:
         self._halt.watch(self._connection.interrupt)
