@@ -44,22 +44,24 @@ def resolve_sqlite(name: str, allowed: FilePolicy) -> str:
     """What to open in place of the name: the file that it leads to, if that may be. SQLite is given
     no address but those that are written here: it reads one otherwise than we do (`%00`)."""
     if not name.startswith(URI):
-        return name if name in ("", MEMORY) else _resolve_sqlite(name, allowed)
+        return name if name in ("", MEMORY) else _resolve_sqlite(name, allowed, write=True)
     path, options = _read_uri(name)
     if path in ("", MEMORY) or options.get("mode") == "memory":
         return MEMORY
     query = "&".join(f"{option}={value}" for option, value in options.items())
-    return f"{URI}{quote(_resolve_sqlite(path, allowed))}{'?' if query else ''}{query}"
+    real = _resolve_sqlite(path, allowed, write=options.get("mode") != "ro")
+    return f"{URI}{quote(real)}{'?' if query else ''}{query}"
 
 
-def _resolve_sqlite(path: str, allowed: FilePolicy) -> str:
-    real = _resolve(path, allowed)
+def _resolve_sqlite(path: str, allowed: FilePolicy, *, write: bool) -> str:
+    real = _resolve(path, allowed, write=write)
     _refuse_foreign_journal(real, allowed)
     return real
 
 
-def _resolve(path: str, allowed: FilePolicy) -> str:
-    real = allowed.resolve(path)
+def _resolve(path: str, allowed: FilePolicy, *, write: bool) -> str:
+    """A database that is opened to be written is made by that where there is none."""
+    real = allowed.resolve(path, write=write)
     refuse_store_file(real)
     return real
 
@@ -81,7 +83,7 @@ def _refuse_foreign_journal(database: str, allowed: FilePolicy) -> None:
     allowed.resolve(named, write=True)
     names = read_limited(named, _JOURNALS_BYTES_MAX, opening=allowed.open_regular)
     for name in filter(None, names.split(b"\0")):
-        refuse_store_file(allowed.resolve(os.fsdecode(name)))
+        _resolve(os.fsdecode(name), allowed, write=True)
 
 
 def _named_in_journal(journal: str, allowed: FilePolicy) -> str:
@@ -148,16 +150,19 @@ def duckdb_access(
 ) -> DuckDbAccess:
     """Where nothing limits the folders, texts in quotes are looked at, and a name that a statement
     puts together is not recognised. Where folders are named, DuckDB holds itself to them; in those
-    that it is not handed whole it gets the files alone that the statements name."""
+    that it is not handed whole it gets the files alone that the statements name.
+
+    The database counts as written with `read_only`, too: DuckDB lets statements copy onto it."""
     in_memory = path.startswith(MEMORY)
-    real = path if in_memory else _resolve(_file(path), allowed)
+    real = path if in_memory else _resolve(_file(path), allowed, write=True)
     whole = known.now()
     named = _NamedFiles(allowed, whole)
     files = {file for text, writes in _texts(work) for file in named.of(text, writes=writes)}
     if allowed.roots is None:
         return DuckDbAccess(path)
     if not in_memory:
-        files |= {real, *(_resolve(real + suffix, allowed) for suffix in _BESIDE_A_DATABASE)}
+        beside = (real + suffix for suffix in _BESIDE_A_DATABASE)
+        files |= {real, *(_resolve(each, allowed, write=True) for each in beside)}
     return DuckDbAccess(real, whole.folders, tuple(sorted(files)), whole.hint)
 
 
