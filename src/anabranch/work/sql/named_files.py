@@ -15,10 +15,10 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.files import read_limited
 from anabranch.store_files import refuse_store_file
-from anabranch.work.file_policy import SETTING, FileNotAllowed, FilePolicy
+from anabranch.work.file_policy import SETTING, FilePolicy
 from anabranch.work.sql.globs import ENTRIES_MAX, Patterns, folder_of
 from anabranch.work.sql.task import SqlTask
-from anabranch.work.sql.whole_folders import KnownFolders, WholeFolders, holds_store
+from anabranch.work.sql.whole_folders import KnownFolders, WholeFolders
 
 MEMORY = ":memory:"
 URI = "file:"
@@ -62,7 +62,7 @@ def _resolve_sqlite(path: str, allowed: FilePolicy, *, write: bool) -> str:
 def _resolve(path: str, allowed: FilePolicy, *, write: bool) -> str:
     """A database that is opened to be written is made by that where there is none."""
     real = allowed.resolve(path, write=write)
-    refuse_store_file(real)
+    allowed.refuse_store(real)
     return real
 
 
@@ -206,8 +206,7 @@ class _NamedFiles:
                 return  # DuckDB refuses it, if it is meant for a file
             if self._whole.holds(real):
                 continue
-            if holds_store(real):
-                raise FileNotAllowed(f"{name} is a store of Anabranch, or a copy of one")
+            self._allowed.refuse_store(real)
             yield real
 
 
