@@ -15,6 +15,8 @@ from anabranch.errors import InputError
 
 Inode = tuple[int, int]  # device and number
 APPLICATION_ID = 0x414E4142  # "ANAB", in the header of every SQLite file of ours
+#: What SQLite keeps beside a database, under its name, and believes.
+SIDES = ("-wal", "-shm", "-journal")
 _MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID_AT = 68
 
@@ -32,7 +34,7 @@ def protect(inode: Inode, store: str) -> None:
 
 
 def protect_names(store: str) -> None:
-    for suffix in ("", "-wal", "-shm", "-journal", ".lock"):
+    for suffix in ("", *SIDES, ".lock"):
         _names[store + suffix] = store
 
 
@@ -56,6 +58,15 @@ def is_store_header(header: bytes) -> bool:
     """Whether a file that begins so is a store, also one that nobody here has open."""
     about = header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4]
     return header.startswith(_MAGIC) and int.from_bytes(about, "big") == APPLICATION_ID
+
+
+def database_of(path: str) -> str:
+    """The database that a file of this name would be a part of, if it is there."""
+    for side in SIDES:
+        database = path.removesuffix(side)
+        if database != path and os.path.isfile(database):
+            return database
+    return ""
 
 
 def refuse_store_file(path: str | os.PathLike[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -172,12 +173,62 @@ def test_nothing_is_written_outside_nor_over_files_of_the_engine(folder: Path) -
     before = sorted(folder.parent.rglob("*"))
     ended = asyncio.run(results(settings, [*definitions, playbook(naming(put, "deep/er/new"))]))
     for what, (status, said) in zip(asked, ended, strict=False):
-        if what != ("sqlite", "flows/new.yaml"):  # a database is no definition
-            assert status == "failed", (what, said)
+        assert status == "failed", (what, said)
     made = set(folder.parent.rglob("*")) - set(before) - set(folder.glob("runs.db*"))
-    allowed = {folder / "deep", folder / "deep/er", folder / "deep/er/new"}
-    assert made - {folder / "flows/new.yaml"} == allowed
+    assert made == {folder / "deep", folder / "deep/er", folder / "deep/er/new"}
     assert CANARY in (folder / "anabranch.toml").read_text()
+
+
+def test_no_database_becomes_a_definition_of_the_catalog(folder: Path) -> None:
+    """Whoever opens a database makes it, and DuckDB lets statements copy anything onto it."""
+    pytest.importorskip("duckdb")
+    (folder / "flows" / "sub").mkdir(parents=True)
+    with sqlite3.connect("flows/read.json") as database:
+        database.execute("CREATE TABLE t AS SELECT 1 AS a")
+    database.close()
+    read = {
+        "kind": "sqlite",
+        "database": "file:flows/read.json?mode=ro",
+        "query": "SELECT a FROM t",
+    }
+    names = ("flows/load.yaml", "flows/sub/load.YML", "flows/load.json", "flows/read.json")
+    source = {"tool": "sqlite", "database": ":memory:", "query": "SELECT 1 AS a"}
+    tools: list[dict[str, Any]] = [
+        {"kind": "sqlite", "database": "NAME", "query": "SELECT 1"},
+        {"kind": "sqlite", "database": "file:NAME", "query": "CREATE TABLE t (a)"},
+        {"kind": "sqlite", "database": "file:NAME?mode=rwc&immutable=1", "query": "SELECT 1"},
+        {"kind": "sqlite", "database": ":memory:", "query": "ATTACH 'NAME' AS x"},
+        {
+            "kind": "sqlite",
+            "database": ":memory:",
+            "query": "ATTACH :f AS x",
+            "params": {"f": "NAME"},
+        },
+        {
+            "kind": "transfer",
+            "source": source,
+            "target": {"tool": "sqlite", "database": "NAME", "table": "t"},
+        },
+        {
+            "kind": "transfer",
+            "source": source,
+            "target": {"tool": "duckdb", "database": "NAME", "table": "t"},
+        },
+        {"kind": "duckdb", "database": "NAME", "query": "SELECT 1"},
+        {"kind": "duckdb", "database": "NAME", "query": "SELECT 1", "read_only": True},
+        {"kind": "duckdb", "query": "ATTACH 'NAME' AS x; CREATE TABLE x.t AS SELECT 1"},
+    ]
+    asked = [(tool, name) for tool in tools for name in names]
+    definitions = [playbook(naming(tool, name)) for tool, name in asked]
+    settings = settings_of(folder, catalog=str(folder / "flows"))
+    before = {place: place.read_bytes() for place in folder.rglob("flows/**/*.*")}
+    *ended, read_only = asyncio.run(results(settings, [*definitions, playbook(read)]))
+    words = ("would be a definition of the catalog", "files_allowed")  # the latter are DuckDB's
+    for what, (status, said) in zip(asked, ended, strict=True):
+        assert status == "failed", what
+        assert any(word in said for word in words), (what, said)
+    assert read_only[0] == "completed", read_only
+    assert {place: place.read_bytes() for place in folder.rglob("flows/**/*.*")} == before
 
 
 def test_duckdb_is_held_to_the_folders_whatever_names_a_statement_puts_together(

@@ -30,7 +30,13 @@ from anabranch.errors import InputError
 from anabranch.files import FileRefused, require_regular
 from anabranch.settings import FILE, FILE_VARIABLE, PATH_WORDS, PATHS, Settings
 from anabranch.store.location import has_file
-from anabranch.store_files import is_store_file, is_store_header, refuse_store_file
+from anabranch.store_files import (
+    SIDES,
+    database_of,
+    is_store_file,
+    is_store_header,
+    refuse_store_file,
+)
 
 ANY, NONE = PATH_WORDS
 SETTING = "files_allowed"
@@ -41,6 +47,8 @@ DEFINITIONS = (".yaml", ".yml", ".json")
 
 _NODE_KEY = re.compile(r"(node|participant|org(-[a-z0-9-]+)?)\.key|(host-)?authtok")
 _STORE = "belongs to the store of this engine, which nothing else may open here: name another file"
+_COPY = "is a store of Anabranch, or a copy of one"
+_BESIDE_A_COPY = "would be a part of a store of Anabranch, or of a copy of one"
 _OWN = "is private to this engine: no setting allows it"
 _STORE_PARTS = "-.~"  # what follows the name of a store in names of files that belong to it
 _HEADER_BYTES = 72
@@ -74,7 +82,7 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
         return self._decide(path, _real(path), write=write)
 
     def _decide(self, path: Path, real: str, *, write: bool) -> str:
-        if why := self._why_not(real, write=write) or self._why_same_file(real):
+        if why := self._why_not(real, write=write) or self._why_there(real):
             raise self._refusal(path, real, why)
         return real
 
@@ -119,10 +127,10 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def refuse_own(self, path: Path) -> None:
         """Raises where that is a file of the engine which is there: most texts are no names of
-        files at all."""
+        files at all. What would be a part of a database is one as soon as that is there."""
         real = _real(path)
-        why = self._why_own(real) or self._why_same_file(real)
-        if why and os.path.exists(real):
+        why = self._why_own(real) or self._why_there(real)
+        if why and (os.path.exists(real) or database_of(real)):
             raise self._refusal(path, real, why)
 
     def _why_not(self, real: str, *, write: bool) -> str:
@@ -147,7 +155,7 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
     def _why_own(self, real: str) -> str:
         if any(_is_part_of(real, store) for store in self.stores):
             return _STORE
-        return _OWN if any(is_beneath(real, each) for each in self.private) else ""
+        return _OWN if any(_is_private(real, each) for each in self.private) else ""
 
     def _allowed(self) -> str:
         if not self.roots:
@@ -155,8 +163,12 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
         shown = os.pathsep.join(dict.fromkeys(self.roots))
         return f"the setting {SETTING} allows {shown}"
 
-    def _why_same_file(self, real: str) -> str:
-        """By another name: a hard link."""
+    def _why_there(self, real: str) -> str:
+        """By what is on the disk: another name of a file of ours, which is a hard link, or that of
+        a part of a store which somebody copied."""
+        database = database_of(real)
+        if database and _holds_store(database):
+            return _BESIDE_A_COPY
         with suppress(OSError):
             about = os.stat(real)
             if stat.S_ISREG(about.st_mode):
@@ -184,11 +196,18 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
         try:
             self._check(path, os.fstat(descriptor))
             if is_store_header(os.pread(descriptor, _HEADER_BYTES, 0)):
-                raise FileNotAllowed(f"{os.fspath(path)} is a store of Anabranch, or a copy of one")
+                raise FileNotAllowed(f"{os.fspath(path)} {_COPY}")
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
+
+    def refuse_store(self, real: str) -> None:
+        """Raises where that is a store or a copy of one, for what is opened by a library and for
+        what is replaced."""
+        refuse_store_file(real)
+        if _holds_store(real):
+            raise FileNotAllowed(f"{real} {_COPY}")
 
     def _check(self, path: Path, about: os.stat_result) -> None:
         """Of what is opened, whatever its name was a moment ago."""
@@ -214,7 +233,7 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
         """The file as a whole or not at all; folders above it are made."""
         real = self._decide(path, _real_target(path), write=True)
         folder, name = os.path.split(real)
-        refuse_store_file(os.path.join(folder, name))
+        self.refuse_store(real)
         try:
             with _open_parts(folder, make=True) as above:
                 _write_beside(above, name, content)
@@ -315,6 +334,17 @@ def _is_same(about: os.stat_result, path: str) -> bool:
 def _is_of_system(path: str) -> bool:
     beneath = any(is_beneath(path, each) for each in SYSTEM)
     return beneath and not is_beneath(path, SHARED_MEMORY)
+
+
+def _holds_store(path: str) -> bool:
+    from anabranch.work.store_copies import holds_store  # few definitions name such files
+
+    return holds_store(path)
+
+
+def _is_private(path: str, each: str) -> bool:
+    """With what SQLite believes beside a database."""
+    return is_beneath(path, each) or any(path == each + side for side in SIDES)
 
 
 def _is_part_of(path: str, store: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,34 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     path.write_text("this is just text, and quite a lot of it " * 100)
     fault = Database("sqlite", {"path": str(path)}).failing("select * from t")
     assert (fault.kind, fault.code, fault.retryable) == ("db_connection", "SQLITE_NOTADB", False)
+
+
+MIB = 1024 * 1024
+#: Values, and rows of values, that are far larger than any result.
+LARGE = (
+    "select cast(randomblob(100000000) as text) as a",
+    "select hex(zeroblob(50000000)) as a",
+    "select group_concat(a) as a from (select printf('%.*c', 900000, 'x') as a from t x, t y)",
+    "select zeroblob(900000) as a from t x, t y",
+    "select printf('%.*c', 900000, 'x') as a from t x, t y",
+)
+
+
+@pytest.mark.parametrize("query", LARGE)
+def test_no_more_is_made_of_rows_than_a_result_may_have(sqlite: Database, query: str) -> None:
+    async def scenario(sql: Sql) -> None:
+        await sql("create table t (a); insert into t values " + ", ".join(["(1)"] * 10))
+        tracemalloc.start()
+        try:
+            fault = fault_of(await sql(query))
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (fault.kind, fault.retryable) == ("result", False)
+        assert "sql_result_bytes" in fault.message
+        assert most < 20 * MIB
+
+    sqlite.using(scenario, result_bytes=2 * MIB)
 
 
 def test_memory_is_empty_in_every_task(sqlite: Database) -> None:

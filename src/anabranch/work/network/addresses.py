@@ -44,9 +44,14 @@ _NOT_PUBLIC = tuple(
     ipaddress.ip_network(text)
     for text in ("2001::/32", "64:ff9b:1::/48", "192.0.0.0/24", "100.64.0.0/10", "fec0::/10")
 )
-#: Metadata services that are not link-local: AWS over IPv6, Alibaba, Oracle.
-_METADATA = frozenset(
-    ipaddress.ip_address(text) for text in ("fd00:ec2::254", "100.100.100.200", "192.0.0.192")
+#: What clouds answer their machines at, beside link-local addresses: AWS and Google over IPv6 (the
+#: metadata, the roles of pods, names and the time are neighbours there), Azure, Alibaba, Oracle.
+_OF_CLOUDS = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        *("fd00:ec2::/32", "fd20:ce::/32"),
+        *("168.63.129.16", "100.100.100.200", "192.0.0.192"),
+    )
 )
 _WORDS: dict[AddressClass, str] = {
     "public": "a public",
@@ -85,7 +90,7 @@ def _class_of(address: IpAddress) -> AddressClass:
     address = _unwrapped(address)
     if address.is_loopback or address.is_unspecified or address in _THIS_HOST:
         return "loopback"
-    if address.is_link_local or address in _METADATA:
+    if address.is_link_local or any(address in one for one in _OF_CLOUDS):
         return "link_local"
     if address.is_multicast or address.is_reserved or any(address in one for one in _NOT_PUBLIC):
         return "private"

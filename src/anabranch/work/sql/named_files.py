@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 from glob import has_magic
@@ -15,19 +14,18 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.files import read_limited
-from anabranch.store_files import APPLICATION_ID, refuse_store_file
-from anabranch.work.file_policy import SETTING, FileNotAllowed, FilePolicy
+from anabranch.store_files import refuse_store_file
+from anabranch.work.file_policy import SETTING, FilePolicy
 from anabranch.work.sql.globs import ENTRIES_MAX, Patterns, folder_of
 from anabranch.work.sql.task import SqlTask
-from anabranch.work.sql.whole_folders import KnownFolders, WholeFolders, holds_store
+from anabranch.work.sql.whole_folders import KnownFolders, WholeFolders
 
 MEMORY = ":memory:"
+URI = "file:"
 
 _QUOTED = re.compile(r"'((?:[^']|'')+)'|\"((?:[^\"]|\"\")+)\"")
-_BY_PARAMETER = re.compile(r"\s*ATTACH\s+(DATABASE\s+)?(\?\d*|[:@$]\w+)\s+AS\s", re.IGNORECASE)
 _WRITES = re.compile(r"\b(COPY|ATTACH|EXPORT)\b", re.IGNORECASE)
 _BESIDE_A_DATABASE = (".wal", ".wal.checkpoint", ".wal.recovery")  # of DuckDB
-_URI = "file:"
 _OPTIONS = {"mode": ("ro", "rw", "rwc", "memory"), "immutable": ("0", "1")}
 _TAKEN = " and ".join(f"{option}={'|'.join(values)}" for option, values in _OPTIONS.items())
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -37,7 +35,6 @@ _JOURNAL_END_BYTES = 16  # length of the name, checksum, magic
 _JOURNALS_BYTES_MAX = 1 << 20
 _OF_SEVERAL_JOURNALS = re.compile(r".*-mj[0-9A-F]{9}", re.DOTALL)
 _PATH_BYTES_MAX = 4096
-_PLACES_OF_FILES = frozenset({"temp_store_directory", "data_store_directory"})  # pragmas
 
 
 # -- SQLite ----------------------------------------------------------------------------------
@@ -46,24 +43,26 @@ _PLACES_OF_FILES = frozenset({"temp_store_directory", "data_store_directory"})  
 def resolve_sqlite(name: str, allowed: FilePolicy) -> str:
     """What to open in place of the name: the file that it leads to, if that may be. SQLite is given
     no address but those that are written here: it reads one otherwise than we do (`%00`)."""
-    if not name.startswith(_URI):
-        return name if name in ("", MEMORY) else _resolve_sqlite(name, allowed)
+    if not name.startswith(URI):
+        return name if name in ("", MEMORY) else _resolve_sqlite(name, allowed, write=True)
     path, options = _read_uri(name)
     if path in ("", MEMORY) or options.get("mode") == "memory":
         return MEMORY
     query = "&".join(f"{option}={value}" for option, value in options.items())
-    return f"{_URI}{quote(_resolve_sqlite(path, allowed))}{'?' if query else ''}{query}"
+    real = _resolve_sqlite(path, allowed, write=options.get("mode") != "ro")
+    return f"{URI}{quote(real)}{'?' if query else ''}{query}"
 
 
-def _resolve_sqlite(path: str, allowed: FilePolicy) -> str:
-    real = _resolve(path, allowed)
+def _resolve_sqlite(path: str, allowed: FilePolicy, *, write: bool) -> str:
+    real = _resolve(path, allowed, write=write)
     _refuse_foreign_journal(real, allowed)
     return real
 
 
-def _resolve(path: str, allowed: FilePolicy) -> str:
-    real = allowed.resolve(path)
-    refuse_store_file(real)
+def _resolve(path: str, allowed: FilePolicy, *, write: bool) -> str:
+    """A database that is opened to be written is made by that where there is none."""
+    real = allowed.resolve(path, write=write)
+    allowed.refuse_store(real)
     return real
 
 
@@ -84,7 +83,7 @@ def _refuse_foreign_journal(database: str, allowed: FilePolicy) -> None:
     allowed.resolve(named, write=True)
     names = read_limited(named, _JOURNALS_BYTES_MAX, opening=allowed.open_regular)
     for name in filter(None, names.split(b"\0")):
-        refuse_store_file(allowed.resolve(os.fsdecode(name)))
+        _resolve(os.fsdecode(name), allowed, write=True)
 
 
 def _named_in_journal(journal: str, allowed: FilePolicy) -> str:
@@ -105,7 +104,7 @@ def _named_in_journal(journal: str, allowed: FilePolicy) -> str:
 
 def _read_uri(name: str) -> tuple[str, dict[str, str]]:
     """Path and options. What could be read in two ways is refused."""
-    rest, _, query = name.removeprefix(_URI).partition("#")[0].partition("?")
+    rest, _, query = name.removeprefix(URI).partition("#")[0].partition("?")
     if rest.startswith("//"):
         host, slash, rest = rest[2:].partition("/")
         if host not in ("", "localhost"):
@@ -130,66 +129,6 @@ def _read_options(query: str) -> dict[str, str]:
     return options
 
 
-class AttachGuard:
-    """Looks at what SQLite is about to attach, also for `VACUUM INTO`, before it opens it."""
-
-    def __init__(self, connection: sqlite3.Connection, allowed: FilePolicy) -> None:
-        self._allowed = allowed
-        self._connection = connection
-        self._refusal: InputError | None = None
-        self._checked = False  # the name is a parameter, and is known to be harmless
-        self._attached = False
-        connection.set_authorizer(self._allow)
-
-    def before(self, text: str, params: Any) -> None:
-        self._checked = _BY_PARAMETER.match(text) is not None
-        if self._checked:
-            for value in params.values() if isinstance(params, dict) else params or ():
-                self._require(str(value))
-
-    def after(self) -> None:
-        """Also when the statement failed: says why."""
-        if self._refusal is not None:
-            raise self._refusal
-        if self._attached:
-            self._attached = False
-            self.refuse_stores()
-
-    def refuse_stores(self) -> None:
-        """Also a store that this process does not have open, or a copy of one."""
-        for _, schema, file in self._connection.execute("PRAGMA database_list").fetchall():
-            quoted = schema.replace('"', '""')
-            (found,) = self._connection.execute(f'PRAGMA "{quoted}".application_id').fetchone()
-            if found == APPLICATION_ID:
-                raise FileNotAllowed(f"{file} is a store of Anabranch, or a copy of one")
-
-    def _allow(self, action: int, name: str | None, value: str | None, *_more: str | None) -> int:
-        try:
-            if action == sqlite3.SQLITE_ATTACH:
-                self._look_at(name)
-            if action == sqlite3.SQLITE_PRAGMA and str(name).lower() in _PLACES_OF_FILES and value:
-                raise InputError(f"PRAGMA {name} would move files of other tasks too")
-        except InputError as refusal:
-            self._refusal = refusal
-            return sqlite3.SQLITE_DENY
-        return sqlite3.SQLITE_OK
-
-    def _look_at(self, name: str | None) -> None:
-        self._attached = True
-        if name is not None:
-            self._require(name)
-        elif not self._checked:  # SQLite works it out only when it opens the file
-            raise InputError(
-                "ATTACH does not take an expression here, because it might lead to the store of "
-                "this engine: give the file in quotes, or as one parameter"
-            )
-
-    def _require(self, name: str) -> None:
-        if name.startswith(_URI):  # SQLite would read it, and not as we do
-            raise InputError(f"ATTACH takes the path of a file here, and no address: {name!r:.200}")
-        resolve_sqlite(name, self._allowed)
-
-
 # -- DuckDB ----------------------------------------------------------------------------------
 
 
@@ -211,16 +150,19 @@ def duckdb_access(
 ) -> DuckDbAccess:
     """Where nothing limits the folders, texts in quotes are looked at, and a name that a statement
     puts together is not recognised. Where folders are named, DuckDB holds itself to them; in those
-    that it is not handed whole it gets the files alone that the statements name."""
+    that it is not handed whole it gets the files alone that the statements name.
+
+    The database counts as written with `read_only`, too: DuckDB lets statements copy onto it."""
     in_memory = path.startswith(MEMORY)
-    real = path if in_memory else _resolve(_file(path), allowed)
+    real = path if in_memory else _resolve(_file(path), allowed, write=True)
     whole = known.now()
     named = _NamedFiles(allowed, whole)
     files = {file for text, writes in _texts(work) for file in named.of(text, writes=writes)}
     if allowed.roots is None:
         return DuckDbAccess(path)
     if not in_memory:
-        files |= {real, *(_resolve(real + suffix, allowed) for suffix in _BESIDE_A_DATABASE)}
+        beside = (real + suffix for suffix in _BESIDE_A_DATABASE)
+        files |= {real, *(_resolve(each, allowed, write=True) for each in beside)}
     return DuckDbAccess(real, whole.folders, tuple(sorted(files)), whole.hint)
 
 
@@ -264,8 +206,7 @@ class _NamedFiles:
                 return  # DuckDB refuses it, if it is meant for a file
             if self._whole.holds(real):
                 continue
-            if holds_store(real):
-                raise FileNotAllowed(f"{name} is a store of Anabranch, or a copy of one")
+            self._allowed.refuse_store(real)
             yield real
 
 
@@ -285,7 +226,7 @@ def _texts(work: SqlTask) -> Iterator[tuple[str, bool]]:
 
 
 def _file(name: str) -> str:
-    for scheme in ("sqlite:", _URI):
+    for scheme in ("sqlite:", URI):
         if name.startswith(scheme):
             name = unquote(name.removeprefix(scheme).partition("?")[0])
             return "/" + name.lstrip("/") if name.startswith("//") else name

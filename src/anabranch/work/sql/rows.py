@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -27,6 +27,7 @@ import msgspec
 from anabranch.work.kind_options import SqlOptions
 
 CHUNK = 500
+_CHUNK_BYTES = 1024 * 1024
 _encode = msgspec.json.Encoder().encode
 
 
@@ -99,6 +100,20 @@ class Table:
         made = [dict(zip(columns, map(json_safe, row), strict=True)) for row in rows]
         self._collector.count(made)
         self.rows += made
+
+
+def next_rows(cursor: Iterator[Sequence[Any]], count: int) -> list[Sequence[Any]]:
+    """Some more rows, at most so many, and no more once they are large: nothing counts rows before
+    they are here. None are left where there are none."""
+    rows = list[Sequence[Any]]()
+    size = 0
+    while len(rows) < count and size < _CHUNK_BYTES:
+        row = next(cursor, None)
+        if row is None:
+            break
+        rows.append(row)
+        size += sum(len(value) for value in row if isinstance(value, str | bytes))
+    return rows
 
 
 def unique(names: Sequence[str]) -> list[str]:

@@ -21,8 +21,9 @@ from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.port import Task
 from anabranch.work.sql.blocking import Blocking, Halt
-from anabranch.work.sql.named_files import AttachGuard, resolve_sqlite
-from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge
+from anabranch.work.sql.guard.sqlite_guard import SqliteGuard, harden
+from anabranch.work.sql.named_files import resolve_sqlite
+from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge, next_rows
 from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import SQLITE
 
@@ -31,6 +32,10 @@ T = TypeVar("T")
 _PLACES = ("database", "path", "dsn", "connection")
 _INSTRUCTIONS = 20_000  # between two looks at whether to stop
 _BUSY_PAUSE_SECONDS = 0.01
+#: Of one value or row: as many as a result may have, since it is there before anything counts it.
+_VALUE_BYTES_LEAST = 1024 * 1024  # rows are read and written, too, where a result is small
+_VALUE_BYTES_MOST = 1_000_000_000  # SQLite has no more
+_TOO_BIG = "SQLITE_TOOBIG"
 _KINDS = {
     "SQLITE_CONSTRAINT": ("db_constraint", False),
     "SQLITE_BUSY": ("db_timeout", True),
@@ -42,6 +47,7 @@ _KINDS = {
     "SQLITE_FULL": ("storage_quota", False),
     "SQLITE_READONLY": ("storage_access", False),
     "SQLITE_PERM": ("storage_access", False),
+    _TOO_BIG: ("result", False),
 }
 
 
@@ -91,7 +97,7 @@ def place(given: Any) -> str:
 def _session(path: str, work: SqlTask, options: SqlOptions, halt: Halt) -> Answer:
     collector = Collector(options)
     try:
-        connection = connect(resolve_sqlite(path, options.files), halt)
+        connection = connect(resolve_sqlite(path, options.files), halt, options)
     except sqlite3.Error as error:
         return fault_for(error, path, None)
     try:
@@ -107,7 +113,7 @@ def _session(path: str, work: SqlTask, options: SqlOptions, halt: Halt) -> Answe
         connection.close()  # what was not committed is undone
 
 
-def connect(path: str, halt: Halt) -> sqlite3.Connection:
+def connect(path: str, halt: Halt, options: SqlOptions) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path,
         timeout=0,  # SQLite's own waiting cannot be interrupted
@@ -115,6 +121,9 @@ def connect(path: str, halt: Halt) -> sqlite3.Connection:
         check_same_thread=False,  # `interrupt` comes from the event loop
         uri=path.startswith("file:"),
     )
+    harden(connection)
+    length = min(max(options.result_bytes, _VALUE_BYTES_LEAST), _VALUE_BYTES_MOST)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     connection.set_progress_handler(lambda: int(halt.told), _INSTRUCTIONS)
     return connection
@@ -125,7 +134,7 @@ class SqliteSession:
         self._connection = connection
         self._halt = halt
         self._busy_seconds = options.busy_seconds
-        self._guard = AttachGuard(connection, options.files)
+        self._guard = SqliteGuard(connection, options.files)
 
     def run(self, work: SqlTask, collector: Collector) -> None:
         self._halt.watch(self._connection.interrupt)
@@ -173,7 +182,7 @@ class SqliteSession:
             collector.add(None, changed, f"{command.statement.verb} {changed}")
             return
         table = collector.table([column[0] for column in cursor.description])
-        while rows := cursor.fetchmany(CHUNK):
+        while rows := next_rows(cursor, CHUNK):
             table.take(rows)
         collector.add(table, 0, f"{command.statement.verb} {len(table.rows)}")
 
@@ -205,9 +214,10 @@ def fault_for(error: Exception, path: str, command: int | None) -> Answer:
         kind, retryable = OUT_OF_FILES, True
     if not name:  # Python's own: wrong number of parameters, a type it cannot bind
         kind, retryable = "config", False
+    limit = " (setting sql_result_bytes)" if family == _TOO_BIG else ""
     return fault(
         kind,
-        f"sqlite {path}: {error}",
+        f"sqlite {path}: {error}{limit}",
         code=name,
         retryable=retryable,
         details=None if command is None else {"command": command},

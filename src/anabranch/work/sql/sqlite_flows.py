@@ -14,6 +14,7 @@ from anabranch.work.kind_options import SqlOptions
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.flows import Insertion, Row, as_json, portable_rows
 from anabranch.work.sql.named_files import resolve_sqlite
+from anabranch.work.sql.rows import next_rows
 from anabranch.work.sql.sqlite import Sqlite, SqliteSession, connect, fault_for, place
 from anabranch.work.sql.task import Params
 
@@ -82,7 +83,8 @@ class _Side:
 
     def _with(self, halt: Halt) -> SqliteSession:
         if self._connection is None or self._session is None:
-            self._connection = connect(resolve_sqlite(self._path, self._options.files), halt)
+            path = resolve_sqlite(self._path, self._options.files)
+            self._connection = connect(path, halt, self._options)
             self._session = SqliteSession(self._connection, halt, self._options)
             self._session.refuse_stores()
         self._session.under(halt)
@@ -107,7 +109,7 @@ class _Reading:
         self._cursor = session.guarded(query, params)
 
     def _fetched(self, size: int) -> list[Row]:
-        return [] if self._cursor is None else portable_rows(self._cursor.fetchmany(size))
+        return [] if self._cursor is None else portable_rows(next_rows(self._cursor, size))
 
 
 class _Writing:

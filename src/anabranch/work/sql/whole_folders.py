@@ -3,8 +3,8 @@
 DuckDB holds itself to folders and files, but knows no exceptions. So the allowed folders are walked
 before a task: one is handed over if no name beneath it is refused, no store lies there, and no link
 leads out of it. Where that is not so, its sub-folders are looked at one by one, and of the rest
-DuckDB gets the files that a statement names. The walk has a limit; it opens no file but to read the
-header of what may be a store, and none that is known to be a store of this process.
+DuckDB gets the files that a statement names. The walk has a limit; it opens no file but to ask
+SQLite whether what may be a store is one, and none that is known to be a store of this process.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from contextlib import suppress
 
 import msgspec
 
-from anabranch.store_files import is_store_file, is_store_header
+from anabranch.store_files import is_store_file
 from anabranch.work.file_policy import FilePolicy, is_beneath, system_devices, why_name_refused
+from anabranch.work.store_copies import holds_store
 
 ENTRIES_MAX = 100_000  # that are walked for a task: half a second
 DEPTH_MAX = 64
 
 _REASONS_MAX = 4  # that are told
 _PAGE_BYTES = 512  # a database of SQLite has some of at least these
-_HEADER_BYTES = 72
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class WholeFolders(msgspec.Struct, frozen=True):
@@ -75,14 +74,6 @@ def find_whole_folders(allowed: FilePolicy) -> WholeFolders:
         folders.update(found.whole)
         reasons += found.reasons or [f"{link} leads out of {root}" for link, _ in found.links]
     return WholeFolders(tuple(sorted(folders)), tuple(reasons[:_REASONS_MAX]))
-
-
-def holds_store(path: str) -> bool:
-    """Whether that is a store of Anabranch or a copy of one, also one that nobody has open. One
-    that this process has open is not opened: its locks would go with the descriptor."""
-    with suppress(OSError):
-        return _is_store(path, os.stat(path, follow_symlinks=False))
-    return False
 
 
 class _Found:
@@ -175,13 +166,4 @@ class _Walk:
 def _is_store(path: str, about: os.stat_result) -> bool:
     if is_store_file(about):
         return True
-    if not stat.S_ISREG(about.st_mode) or about.st_size % _PAGE_BYTES or not about.st_size:
-        return False
-    try:
-        descriptor = os.open(path, _READ)
-    except OSError:  # DuckDB is the same user
-        return False
-    try:
-        return is_store_header(os.pread(descriptor, _HEADER_BYTES, 0))
-    finally:
-        os.close(descriptor)
+    return bool(about.st_size) and not about.st_size % _PAGE_BYTES and holds_store(path)
