@@ -46,7 +46,6 @@ WORKED_OUT = {
     "anabranch.testing.plan.documents": "what the author of a plan writes for runs of their own",
     "anabranch.testing.plan.judge": "the same, when the runs are judged",
     "anabranch.work.sql.globs": "what `fnmatch` makes of one part of a path",
-    "anabranch.work.secrets.redaction": "spellings of a secret: every repeat in them has an end",
 }
 
 #: What there was before, with the ways in which it was used.

@@ -42,7 +42,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     heard: Answer | None = None  # and what it waited for
     progress: Any = None  # how far whoever had it before, and was lost, said to be
     trace: str = ""  # the span of this execution (W3C `traceparent`), where runs are traced
-    named_by: tuple[str, ...] = ()  # of a call whose address stands in an answer: who led there
+    #: Of a call whose address stands in an answer: the kinds of the addresses that led there.
+    led_by: tuple[str, ...] = ()
 
 
 class InlineAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -266,7 +266,7 @@ def test_secrets_of_a_server_that_does_not_say_in_which_keys_they_are() -> None:
 
 def test_a_task_is_built_in_one_place_and_has_nothing_that_cannot_travel() -> None:
     worked_out = {"inputs", "names", "program"}  # from the definition, on either side
-    fields = set(Task.__struct_fields__) - {"named_by"}  # of a call that no job is given
+    fields = set(Task.__struct_fields__) - {"led_by"}  # of a call that no job is given
     assert fields - worked_out <= set(ClaimedJob.__struct_fields__)
     source = inspect.getsource(build_task) + inspect.getsource(tasks._after_earlier_executions)
     assert {name for name in fields if f"{name}=" not in source} == set()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -18,10 +20,11 @@ import pytest
 
 from anabranch.kernel.values import Answer, Fault
 from anabranch.work.kind_options import NatsOptions
-from anabranch.work.kinds.nats import client
+from anabranch.work.kinds.nats import client, performer
 from anabranch.work.kinds.nats.client import NatsConnection, NatsLogin, read_place
 from anabranch.work.kinds.nats.performer import Nats
 from anabranch.work.network.addresses import read_policy
+from anabranch.work.values import served_json
 from hangs import HANG_SECONDS
 
 from ..support import fault_of, run, task
@@ -337,6 +340,72 @@ def test_a_server_that_does_not_end_is_given_up_and_fills_no_memory(
     assert fault_of(answer).kind == "result"
     assert "200,000 bytes" in fault_of(answer).message
     assert sent < 20_000_000  # the rest of which is in the buffers of two sockets
+
+
+@asynccontextmanager
+async def answering(payload: bytes, head: bytes = b"") -> AsyncIterator[str]:
+    """Says this to everything that is asked."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"INFO {}\r\n")
+        while line := await reader.readline():
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+            elif line.startswith(b"PUB"):
+                reply = line.split()[2]
+                sizes = b"%d %d" % (len(head), len(head) + len(payload))
+                writer.write(b"HMSG %s 1 %s\r\n%s%s\r\n" % (reply, sizes, head, payload))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def asked(payload: bytes, head: bytes = b"", **inputs: Any) -> Answer:
+    async def scenario() -> Answer:
+        async with answering(payload, head) as address:
+            given = {"operation": "kv_get", "bucket": "b", "key": "k", **inputs}
+            return await Nats().perform(task("nats", url=address, **given))
+
+    return run(scenario())
+
+
+def test_what_a_server_sends_is_taken_apart_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = []
+    build = served_json.build_json
+
+    def built(text: bytes) -> Any:
+        threads.append(threading.current_thread())
+        return build(text)
+
+    monkeypatch.setattr(performer, "build_json", built)
+    monkeypatch.setattr(served_json, "build_json", built)
+    value = base64.b64encode(b"[" + b"[]," * 200_000 + b"[]]").decode()
+    answer = asked(json.dumps({"message": {"seq": 1, "data": value}}).encode())
+    assert len(answer.result["value"]) == 200_001
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
+
+
+@pytest.mark.parametrize(
+    ("payload", "head", "said"),
+    [
+        (b"[" + b"[]," * 1_000_000 + b"[]]", b"", "more than 1,000,000 lists and objects"),
+        (b"[" * 201 + b"]" * 201, b"", "more than 200 levels"),
+        (b"{}", b"NATS/1.0\r\n" + b"a:\r\n" * 20_000, "65,536 bytes of headers"),
+    ],
+    ids=["many", "deep", "headers"],
+)
+def test_what_a_server_sends_has_its_limits(payload: bytes, head: bytes, said: str) -> None:
+    assert said in fault_of(asked(payload, head)).message
+
+
+def test_a_pattern_has_a_limit_before_anything_is_made_of_it() -> None:
+    fault = fault_of(asked(b"{}", operation="kv_keys", pattern="*a" * 600))
+    assert (fault.kind, "1,000 may be" in fault.message) == ("config", True)
 
 
 def test_messages_to_no_subscription_of_ours_are_not_kept() -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from pathlib import Path
+from random import Random
+from urllib.parse import quote
 
 import pytest
 
 from anabranch.work.secrets import forms
 from anabranch.work.secrets.forms import INSIDE
 from anabranch.work.secrets.redaction import STARS, Redactor
+from costs import calls
 
 from .written_secrets import FORMS, written_in_every_form
 
 SECRETS = (
     "hunter2hunter2",
+    "hunter-two_pass.x9",
+    "pa!ss@word=1+1#x",
     'Tr0ub4dor&3 <"it\'s">',
     "pässwörd-Straße-ß",
     "!!??##$$%%&&",
@@ -100,6 +107,71 @@ def test_a_secret_of_very_many_lines_is_found_in_linear_time_without_a_huge_patt
     lines = [f"line {number:06} of the secret {number * 7919 % 10007}" for number in range(2000)]
     clean = scope("\n".join(lines))
     assert clean.text(f"so: {lines[1234]}!") == "so: ***!"
+
+
+#: What a secret is made of where it is hard to find, and what stands before and behind it.
+PIECES = (*"abf09%&#;\\'\"+ \n!-_x", "%4", "%25", "&#4", "&amp;", "\\n", "\\u00", "ä", "€", "😀")
+AROUND = ("", " ", "x", "'", '"', "%", "%4", "&#", "\\", "\\x", "\\u00", "&", "C:\\", "\n")
+LANGUAGES = (
+    json.dumps,
+    lambda text: json.dumps(json.dumps(text)),
+    lambda text: quote(text, safe=""),
+    lambda text: "".join(f"&#{ord(each)};" if not each.isalnum() else each for each in text),
+    shlex.quote,
+    repr,
+)
+
+
+def test_a_secret_is_found_in_whatever_its_neighbours_are_escaped_with() -> None:
+    missed = []
+    for seed in range(6_000):
+        dice = Random(seed)
+        secret = "q".join(dice.choices(PIECES, k=dice.randint(5, 9)))
+        text = f"{dice.choice(AROUND)}{secret}{dice.choice(AROUND)}"
+        written = dice.choice(LANGUAGES)(text)
+        if STARS not in scope(secret).text(written):
+            missed.append((seed, secret, text, written))
+    assert not missed, (len(missed), missed[:5])
+
+
+HARD = (
+    ("\\" * 8 + "!", "\\"),
+    ('"' * 8 + "!", '\\"'),
+    ("'" * 8 + "!", "'\\''"),
+    ("!!##!!##", "%21%2521"),
+    ("&#&#&#&#", "&amp;#&#38;"),
+    ("\\a" * 8 + "!", "a\\a"),
+    ("a-" * 8 + "!", "\\u0061%2d"),
+    ("😀😀😀😀😀😀😀😀", "\\ud83d\\\\ude00"),
+)
+
+
+@pytest.mark.parametrize(("secret", "piece"), HARD, ids=range(len(HARD)))
+def test_the_work_grows_as_the_text_does(secret: str, piece: str) -> None:
+    """A pattern of the spellings of each letter took four times as long for two backslashes more:
+    this would not end."""
+    clean = scope(secret)
+
+    def taken(times: int) -> int:
+        with calls() as found:
+            clean.clean({"text": piece * times})
+        return found.total()
+
+    taken(1)
+    assert taken(4_000) <= 2 * taken(2_000) + 50
+
+
+def test_what_is_made_of_a_long_secret_grows_as_the_secret_does() -> None:
+    """A pattern of 4,000 letters that may be escaped took half a minute to compile."""
+
+    def taken(length: int) -> int:
+        with calls() as found:
+            secret = "".join(Random(length).choices("!$%&/()=?+*~#'<>|@", k=length))
+            assert scope(secret).clean(secret) == STARS
+        return found.total()
+
+    taken(10)
+    assert taken(8_000) <= 3 * taken(4_000)
 
 
 def test_text_that_only_resembles_a_secret_stays() -> None:

@@ -6,6 +6,7 @@ import base64
 import io
 import logging
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +31,7 @@ from anabranch.work.registry import close_all
 from anabranch.work.secrets.forms import gate_of, traces_of
 from anabranch.work.secrets.keychain import Keychain
 from anabranch.work.secrets.redaction import Keyring, RedactingFilter, Redactor, Secret
+from anabranch.work.secrets.values import given_to_work
 from anabranch.work.values.payloads import MemoryPayloads
 from work.pipeline.pipelines import JINJA, job, rule, spec
 
@@ -157,6 +159,32 @@ def test_cleaning_is_cheap_where_there_is_nothing_to_clean() -> None:
     for secret in ("secret-number-1", CANARY, "x" * 3000):  # so many passes over it, at most
         always = [probe for probe in traces_of(secret).probes if not gate_of(probe)]
         assert len(always) <= 24, always
+
+
+@pytest.mark.parametrize(("size", "aside"), [(100, False), (1_000_000, True)])
+def test_a_large_answer_is_cleaned_beside_the_loop(
+    size: int, aside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+    clean = Redactor.answer
+
+    def answer(self: Redactor, answer: Answer) -> Answer:
+        threads.append(threading.current_thread())
+        return clean(self, answer)
+
+    monkeypatch.setattr(Redactor, "answer", answer)
+
+    class Says:
+        async def perform(self, _task: Task) -> Answer:
+            given_to_work().learn(Secret(CANARY))
+            return Answer(status="ok", result={"a": CANARY + "\\" * size})
+
+        async def close(self) -> None: ...
+
+    said = run(carry_out(Says(), task("says")))
+    assert isinstance(said, Answer)
+    assert said.result["a"].startswith("***")
+    assert (threads[0] is not threading.main_thread()) is aside
 
 
 def test_log_lines_are_cleaned() -> None:

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from html.entities import html5
 from typing import NamedTuple
 from urllib.parse import quote, quote_plus
 
@@ -34,6 +35,20 @@ def _all_html(secret: str) -> str:
 
 def _all_html_hex(secret: str) -> str:
     return "".join(f"&#x{ord(letter):X};" for letter in secret)
+
+
+def _but_letters(text: str, write: Callable[[str], str]) -> str:
+    """Only what is no letter or digit is escaped."""
+    return re.sub(r"[^A-Za-z0-9]", lambda match: write(match[0]), text)
+
+
+def _named(letter: str) -> str:
+    names = sorted(name for name, each in html5.items() if each == letter and name[-1] == ";")
+    return f"&{names[-1]}" if names else letter
+
+
+def _padded(letter: str) -> str:
+    return f"&#{ord(letter):05};"
 
 
 def _raw(text: str) -> bytes:
@@ -74,18 +89,24 @@ def _urls(text: str) -> Iterator[str]:
     raw = _raw(text)
     yield from (quote(raw), quote(raw, safe=""), quote(raw, safe="").lower(), quote_plus(raw))
     yield from (_all_percent(text), _all_percent(text).upper())
+    yield from (quote(quote(raw)), _all_percent(text[:1]) + quote(text[1:]))
+    yield _but_letters(text, _all_percent)
 
 
 def _jsons(text: str) -> Iterator[str]:
     once = json.dumps(text, ensure_ascii=False)[1:-1]
     yield from (once, json.dumps(text)[1:-1], json.dumps(once)[1:-1], _all_escaped(text))
     yield json.dumps(json.dumps(json.dumps(text)))
+    yield from (_but_letters(text, _all_escaped), json.dumps(_but_letters(text, _all_escaped)))
 
 
 def _htmls(text: str) -> Iterator[str]:
     yield from (html.escape(text), html.escape(text, quote=False), _all_html(text))
     yield text.replace("&", "&amp;").replace("'", "&apos;").replace('"', "&quot;")
     yield from (text.replace("'", "&#x27;"), text.replace("'", "&#039;"), _all_html_hex(text))
+    yield from (_but_letters(text, _all_html), _but_letters(text, _all_html_hex))
+    yield from (_but_letters(text, _named), _but_letters(text, _padded))
+    yield html.escape(html.escape(text))
 
 
 def _shells(text: str) -> Iterator[str]:

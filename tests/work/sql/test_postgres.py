@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from anabranch.kernel.values import Answer
 from anabranch.work.sql.postgres import Postgres
+from anabranch.work.values import served_json, served_values
 from hangs import HANG_SECONDS
 
 from ..support import fault_of
@@ -109,6 +111,42 @@ def test_types_come_as_json(database: Database) -> None:
         "yes": True,
     }
     assert row["at"].startswith("2026-01-02T")
+
+
+MANY = "'[' || repeat('[],', {}) || '[]]'"
+
+
+def test_json_is_taken_apart_beside_the_event_loop(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver would do it where it fetches a row: a server held everybody for seconds."""
+    threads = []
+    build = served_json.build_json
+
+    def built(text: bytes, *, wide: bool = False) -> Any:
+        threads.append(threading.current_thread())
+        return build(text, wide=wide)
+
+    monkeypatch.setattr(served_values, "build_json", built)
+    many = MANY.format(200_000)
+    query = f"select ({many})::json as a, ({many})::jsonb as b, array[({many})::json] as c"
+    row = database.query(query).result["rows"][0]
+    assert len(row["a"]) == len(row["b"]) == len(row["c"][0]) == 200_001
+    assert len(threads) == 3
+    assert threading.main_thread() not in threads
+    assert database.query("select '[1e400, 1]'::json as a").result["rows"] == [{"a": ["inf", 1]}]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (f"select ({MANY.format(1_000_000)})::json", "more than 1,000,000 lists and objects"),
+        (f"select ({MANY.format(2_000)})::json from generate_series(1, 501)", "1,000,000 lists"),
+        ("select (repeat('[', 201) || repeat(']', 201))::json", "more than 200 levels"),
+    ],
+)
+def test_json_has_its_limits(database: Database, query: str, said: str) -> None:
+    assert said in database.failing(query).message
 
 
 def test_mappings_become_json_and_lists_arrays(database: Database) -> None:

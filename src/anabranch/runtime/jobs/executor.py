@@ -196,7 +196,7 @@ class Executor:
         with giving(scope):
             answer = await self._done_when_built(live, effect)
         try:
-            return answer if isinstance(answer, Parked) else scope.answer(answer)
+            return answer if isinstance(answer, Parked) else await scope.answer_aside(answer)
         except Exception as error:
             return _not_delivered(error)
 
@@ -382,7 +382,7 @@ async def carry_out(
     if not isinstance(answer, Answer):
         kind = type(answer).__name__
         return _defect(f"the {task.kind} performer gave a {kind} for an answer")
-    return scope.answer(answer) if outer is None else answer
+    return await scope.answer_aside(answer) if outer is None else answer
 
 
 async def _in_span(performer: Performer, task: Task) -> Answer | Parked:

@@ -7,11 +7,11 @@ has one, and what a redirect may reach depends on the kinds of address that were
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from anabranch.work.network.addresses import (
     AddressClass,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first
     import aiohttp
     from yarl import URL
 
+_PEERS: ContextVar[list[AddressClass] | None] = ContextVar("anabranch_peers", default=None)
 #: What makes a session of the options for its connector and its own.
 Make = Callable[[dict[str, Any], dict[str, Any]], "aiohttp.ClientSession"]
 
@@ -75,15 +76,22 @@ def peer_class(response: aiohttp.ClientResponse) -> AddressClass:
         return "public"
 
 
-async def class_behind(url: str) -> AddressClass:
-    """The kind of address that a URL leads to, before anybody is called; a stranger's where that
-    is not known, or where one of several is."""
+@contextmanager
+def noting_peers() -> Iterator[list[AddressClass]]:
+    """The kinds of the addresses that answer a call that is made inside, in their order. To look
+    them up later would find what their names mean by then."""
+    peers: list[AddressClass] = []
+    before = _PEERS.set(peers)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(urlsplit(url).hostname, None)
-        kinds = [class_of(str(one[4][0])) for one in found]
-    except (OSError, ValueError):
-        return "public"
-    return "public" if "public" in kinds or not kinds else kinds[0]
+        yield peers
+    finally:
+        _PEERS.reset(before)
+
+
+def note_peers(kinds: list[AddressClass]) -> None:
+    """For whoever asks."""
+    if (peers := _PEERS.get()) is not None:
+        peers += kinds
 
 
 def headers_onward(headers: Mapping[str, str], url: URL, onward: URL) -> dict[str, str]:

@@ -29,6 +29,7 @@ from anabranch.work.network.guarded_sessions import (
     method_onward,
     peer_class,
 )
+from anabranch.work.values.served_json import NotServedJson, build_json, do_aside
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
@@ -98,7 +99,7 @@ class ApiCaller:
             if refused := refusal_in(error):
                 raise CallFailed(refused) from None
             raise CallFailed(f"the connection failed ({type(error).__name__})") from None
-        return _decoded(body)
+        return await do_aside(len(body), _decoded, body)
 
     def _opened(self, connector: dict[str, Any], own: dict[str, Any]) -> aiohttp.ClientSession:
         import aiohttp
@@ -174,8 +175,8 @@ def _onward(response: aiohttp.ClientResponse, url: URL) -> URL | None:
 
 def _decoded(body: bytes) -> Any:
     try:
-        return from_json(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return from_json(build_json(body))
+    except (NotServedJson, RecursionError):
         raise CallFailed("the answer is not JSON") from None
     except CelError as error:
         raise CallFailed(error.message) from None

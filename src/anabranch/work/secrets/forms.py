@@ -16,47 +16,156 @@
 | hex | either case, also with something between the bytes, also in lines |
 | one line of several | of a secret of several lines, such as a key in a file |
 
-Every form is a pattern for the text, and probes: short texts, one of which is in every text that
-has the secret. Letters A to Z are looked for in either case, so patterns and probes are written
-small, and the text is folded before it is looked at. Nobody finds a secret that was reversed,
-folded into short lines, split, encrypted, hashed or compressed.
+No pattern is made of a secret: the escapes of both are undone (`undoing.py`), and one text is
+looked for in the other. Probes, short texts one of which is in every text that has the secret,
+spare most texts even that. Either case is one: probes are written small, and the text is folded
+before it is looked at. Nobody finds a secret that was reversed, folded into short lines, split,
+encrypted, hashed or compressed.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
-from urllib.parse import quote, quote_plus
 
 import msgspec
+
+from anabranch.work.secrets.undoing import (
+    Reading,
+    Span,
+    flat,
+    has_escapes,
+    undone,
+    without_breaks,
+    without_marks,
+)
 
 INSIDE = 8  # characters: a shorter secret is too easily a part of other text
 SHORTEST = 4  # characters: a shorter one is not looked for at all
 _RUN = 4  # letters of a probe, at least
-_PIECE = 1024  # characters of one pattern; a longer secret is looked for piece by piece
-_SPELLED_MAX = 16 * 1024  # characters: of a longer secret only the plain lines are looked for
-_FIRSTS = 256  # characters: up to here every spelling of the first letter begins a pattern
+_PIECE = 1024  # characters: of a longer secret every piece is looked for, too
+_SPELLED_MAX = 16 * 1024  # characters: a longer secret is not looked for in base64 and hex
 _LINE = 30  # letters: of twice as many in base64 or hex, at most one line break is among them
-_PLAIN = re.compile(r"[a-z0-9_.-]+")  # the same in all these languages
+_LETTERS = re.compile(r"[a-z0-9]+")  # the same in all these languages
 _FOLD = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _URL_SAFE = str.maketrans("+/", "-_")
-_BREAKS = r"(?:[\r\n\t ]|\\{1,8}[rn]){0,6}"
-_BETWEEN = r"(?:[\r\n\t :,-]|\\{1,8}[rnx]|0x){0,6}"
 _FRAME = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----")  # of PEM: public, whatever it frames
-_GATES = (b"%", b"&#", b"\\\\x", b"0x", b"u00")
-_ESCAPED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}  # in HTML
+_GATES = (b"\\\\x", b"0x")
+#: The beginning of an escape that the text behind a secret may end, and the end of one that the
+#: text before it may begin.
+_BEGUN = re.compile(r"(?:%[0-9a-f]?|&#?x?[0-9a-f]{0,5})$")
+_ENDED = re.compile(r"[ux]?[0-9a-f]{1,8}|[#a-z0-9]{0,9};")
+_EATEN = 10  # characters, at most
 _encode = msgspec.json.Encoder().encode
 
 
-class Traces(NamedTuple):
-    """What is looked for: alternatives of a pattern, and the probes as JSON has them."""
+class Sought(NamedTuple):
+    """One text that is looked for."""
 
-    patterns: tuple[str, ...]
+    plain: str
+    undone: str
+    length: int  # characters that a find stands for, at least
+    opens: bool  # whether what escapes its first letter is a part of it,
+    closes: bool  # and what stands behind its last
+    tails: tuple[tuple[str, str], ...]  # the rest of it, by what an escape before it may swallow
+
+    def spans_in(self, seen: Seen) -> Iterator[Span]:
+        for at in _places(self.plain, seen.flat):
+            yield at, at + len(self.plain)
+        for at in _places(self.undone, seen.undone.text, 1 if self.length else 0):
+            if span := self._span(seen.undone, at, at + len(self.undone)):
+                yield span
+        for head, tail in self.tails:
+            for at in _places(tail, seen.undone.text):
+                begin = seen.undone.end_of(at - 1)
+                if seen.flat.endswith(head, 0, begin):
+                    yield begin - len(head), seen.undone.end_of(at + len(tail) - 1)
+
+    def _span(self, reading: Reading, begin: int, end: int) -> Span | None:
+        """Where it stands, with the backslashes and quotes around it; None where it is only like
+        the secret because so much of that is undone."""
+        first, last = reading.end_of(begin - 1), reading.begin_of(end)
+        if last - first < self.length:
+            return None
+        return (
+            first if self.opens else reading.begin_of(begin),
+            last if self.closes else reading.end_of(end - 1),
+        )
+
+
+class Encoded(NamedTuple):
+    """The letters of a secret in base64 or hex, and probes as JSON has them."""
+
+    letters: frozenset[str]
     probes: frozenset[bytes]
+
+
+class Traces(NamedTuple):
+    """What is looked for, and the probes as JSON has them."""
+
+    texts: tuple[Sought, ...]
+    base64: Encoded
+    hex: Encoded
+    plain: frozenset[bytes]  # probes of the texts, where none of their letters is escaped
+    of_letters: bool  # whether it takes the escape of a letter to miss them
+
+    @property
+    def probes(self) -> frozenset[bytes]:
+        return self.plain | self.base64.probes | self.hex.probes
+
+    def may_be_in(self, encoded: bytes) -> bool:
+        return any(probe in encoded for probe in self.probes) or self.may_be_escaped(encoded)
+
+    def may_be_escaped(self, encoded: bytes) -> bool:
+        return bool(self.texts) and has_escapes(encoded, self.of_letters)
+
+
+class Seen:
+    """A text as it is looked at; every reading is made once, and where a secret needs it."""
+
+    def __init__(self, text: str, encoded: bytes) -> None:
+        self._text = text
+        self.encoded = encoded
+
+    @cached_property
+    def flat(self) -> str:
+        return flat(self._text)
+
+    @cached_property
+    def undone(self) -> Reading:
+        return undone(self.flat)
+
+    @cached_property
+    def _without_breaks(self) -> Reading:
+        return without_breaks(self.flat)
+
+    @cached_property
+    def _without_marks(self) -> Reading:
+        return without_marks(self.flat)
+
+    def spans_of(self, traces: Traces) -> Iterator[Span]:
+        for text in traces.texts:
+            yield from text.spans_in(self)
+        if any(probe in self.encoded for probe in traces.base64.probes):
+            yield from _spans(traces.base64.letters, self._without_breaks)
+        if any(probe in self.encoded for probe in traces.hex.probes):
+            yield from _spans(traces.hex.letters, self._without_marks)
+
+
+def _spans(sought: frozenset[str], reading: Reading) -> Iterator[Span]:
+    for letters in sought:
+        for at in _places(letters, reading.text):
+            yield reading.begin_of(at), reading.end_of(at + len(letters) - 1)
+
+
+def _places(sought: str, text: str, step: int = 0) -> Iterator[int]:
+    at = text.find(sought) if sought else -1
+    while at >= 0:
+        yield at
+        at = text.find(sought, at + (step or len(sought)))
 
 
 def gate_of(probe: bytes) -> bytes:
@@ -72,21 +181,31 @@ def fold(text: str) -> str:
 @lru_cache(maxsize=512)
 def traces_of(secret: str, inside: int = INSIDE) -> Traces:
     """What to look for; nothing for a secret that is too short to be found inside a text."""
-    patterns: list[str] = []
+    texts: dict[str, Sought] = {}
     probes: set[bytes] = set()
-    for part in parts_of(secret, inside):
-        patterns += _spelled_out(part)
-        probes.update(_probes(part))
-    if inside <= len(secret) <= _SPELLED_MAX:
-        for made, found in (_in_base64(secret), _in_hex(secret), _written_out(secret)):
-            patterns += made
-            probes |= found
-    return Traces(tuple(dict.fromkeys(patterns)), frozenset(probes))
+    parts = parts_of(secret, inside)
+    of_letters = True
+    for part in parts:
+        for text in _written_otherwise(part):
+            if (plain := flat(text)) not in texts and len(text) >= inside:
+                texts[plain] = _sought(plain)
+                found = set(_probes(text))
+                of_letters &= all(_LETTERS.fullmatch(probe.decode()) for probe in found)
+                probes |= found
+    spelled = inside <= len(secret) <= _SPELLED_MAX
+    nothing = Encoded(frozenset(), frozenset())
+    return Traces(
+        tuple(texts.values()),
+        _in_base64(secret) if spelled else nothing,
+        _in_hex(secret) if spelled else nothing,
+        frozenset(probes),
+        of_letters,
+    )
 
 
 def parts_of(secret: str, inside: int = INSIDE) -> list[str]:
-    """The secret, each of its lines, and the pieces of what is too long for one pattern."""
-    whole = [secret, *_other_case(secret)] if len(secret) <= _PIECE else []
+    """The secret, each of its lines, and the pieces of what is long."""
+    whole = [secret] if len(secret) <= _PIECE else []
     lines = [line.strip() for line in secret.splitlines()]
     if len(lines) < 2 and whole:
         lines = []
@@ -96,94 +215,65 @@ def parts_of(secret: str, inside: int = INSIDE) -> list[str]:
     return [part for part in dict.fromkeys(whole) if len(part) >= inside]
 
 
-def _other_case(secret: str) -> list[str]:
-    """Letters that become several in the other case, such as ß; the others are spelled both."""
-    made = (secret.upper(), secret.lower(), secret.casefold())
-    return [each for each in made if len(each) != len(secret)]
-
-
 # -- character by character ------------------------------------------------------------------
 
 
-def _spelled_out(secret: str) -> list[str]:
-    """The secret with every character as any language may write it, also in mixtures."""
-    if len(secret) > _SPELLED_MAX or _PLAIN.fullmatch(folded := fold(secret)):
-        return [re.escape(fold(secret))]
-    rest = "".join(map(_letter, folded[1:]))
-    if len(secret) > _FIRSTS:
-        return [_letter(folded[0]) + rest]
-    return [re.escape(each) + rest for each in sorted(_spelled(folded[0]), key=len, reverse=True)]
+def _sought(plain: str) -> Sought:
+    whole = undone(plain).text
+    certain = _BEGUN.sub("", whole)
+    sought = certain if 2 * len(certain) >= len(plain) else whole
+    tails = [
+        (plain[:at], rest)
+        for at in range(1, min(_EATEN, len(plain) // 2) + 1)
+        if _ENDED.fullmatch(plain[:at]) and len(rest := undone(plain[at:]).text) >= _RUN
+    ]
+    like = sought == whole and len(sought) < min(len(plain), INSIDE)
+    return Sought(
+        plain,
+        sought,
+        len(plain) if like else 0,
+        not plain[0].isalnum(),
+        plain[-1] in "\\'\"",
+        tuple(tails) if sought != plain or not plain.isalnum() else (),
+    )
 
 
-def _letter(letter: str) -> str:
-    if _PLAIN.fullmatch(letter):
-        return re.escape(letter)
-    spellings = sorted(map(re.escape, _spelled(letter)), key=len, reverse=True)
-    return rf"(?:\\{{0,8}}(?:{'|'.join(spellings)}))"  # JSON inside JSON doubles every backslash
-
-
-@lru_cache(maxsize=4096)
-def _spelled(letter: str) -> frozenset[str]:
-    """One character in a URL, a form, JSON, HTML, XML, a shell, SQL, CSV and Python's `repr`."""
-    if _PLAIN.fullmatch(letter):
-        return frozenset({letter})
-    code = ord(letter)
-    forms = {
-        *(json.dumps(letter)[1:-1], json.dumps(letter, ensure_ascii=False)[1:-1]),
-        *(repr(letter)[1:-1], ascii(letter)[1:-1], f"\\u{code:04x}", f"\\x{code:02x}"),
-        *(
-            _ESCAPED.get(letter, letter),
-            f"&#{code};",
-            f"&#x{code:x};",
-            f"&#{code:03};",
-            f"&#x{code:02x};",
-        ),
-        *(_NAMED.get(letter, letter), letter),
-    }
-    if letter in "'\"":  # closed, escaped and opened again by a shell; doubled in SQL and CSV
-        forms |= {"'\\''", "'\"'\"'", letter * 2}
-    for each in {letter, letter.upper(), letter.lower()}:
+def _written_otherwise(text: str) -> Iterator[str]:
+    """In either case, and as those have it who take UTF-8 for Latin-1 or Windows-1252, or the other
+    way round, or have no letter for it. A byte that is escaped stands for the letter of Latin-1."""
+    yield text
+    if text.isascii():
+        return
+    for each in (text, text.upper(), text.lower(), text.casefold()):
         raw = each.encode("utf-8", "surrogatepass")
-        forms |= {each, quote(raw, safe=""), quote_plus(raw)}
-        if not each.isascii():
-            forms |= _echoed(each, raw)
-    return frozenset(map(fold, forms))
+        single = each.encode("latin-1", "replace")
+        read = (each, raw.decode("cp1252", "replace"), single.decode("utf-8", "replace"))
+        for said in (*read, each.encode("ascii", "replace").decode()):
+            yield said
+            yield said.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
-_NAMED = {"'": "&apos;", '"': "&quot;", "<": "&lt;", ">": "&gt;", "&": "&amp;"}
-
-
-def _echoed(letter: str, raw: bytes) -> set[str]:
-    """UTF-8 read as Latin-1 or Windows-1252, Latin-1 read as UTF-8, and either in a URL."""
-    found = {raw.decode("latin-1"), raw.decode("cp1252", "replace")}
-    found |= {"".join(f"\\x{byte:02x}" for byte in raw), "\ufffd", "?"}
-    found |= {_encode(each).decode()[1:-1] for each in tuple(found)}
-    found |= {json.dumps(raw.decode("latin-1"))[1:-1]}
-    if ord(letter) < 256:
-        found.add(f"%{ord(letter):02x}")
-    return found
-
-
-def _probes(secret: str) -> Iterator[bytes]:
+def _probes(text: str) -> Iterator[bytes]:
     """The longest part that is written the same way everywhere, or all ways to begin."""
-    folded = fold(secret)
-    longest = max(_PLAIN.findall(folded), key=len, default="")
+    longest = max(_LETTERS.findall(fold(text)), key=len, default="")
     if len(longest) >= _RUN:
         yield longest.encode()
         return
-    for form in _spelled(folded[0]):  # whatever begins like it has to be looked at
-        yield fold(_encode(form)[1:-1].decode()).encode()
+    first = text[0]
+    for form in {first, first.upper(), first.lower(), "+" if first == " " else first}:
+        yield fold(_json(form)[1:-1]).encode("utf-8", "replace")
+
+
+def _json(text: str) -> str:
+    return _encode(text.encode("utf-8", "replace").decode()).decode()
 
 
 # -- the secret as bytes ---------------------------------------------------------------------
 
 
-def _in_base64(secret: str) -> tuple[list[str], set[bytes]]:
-    patterns, probes = [], set()
-    for letters in _inside_base64(secret):
-        patterns.append(_BREAKS.join(map(re.escape, letters)))
-        probes |= _halves(letters)
-    return patterns, probes
+def _in_base64(secret: str) -> Encoded:
+    letters = frozenset(_inside_base64(secret))
+    return Encoded(letters, frozenset(half for each in letters for half in _halves(each)))
 
 
 def _inside_base64(secret: str) -> set[str]:
@@ -198,45 +288,16 @@ def _inside_base64(secret: str) -> set[str]:
     return found
 
 
-def _in_hex(secret: str) -> tuple[list[str], set[bytes]]:
+def _in_hex(secret: str) -> Encoded:
     raw = secret.encode("utf-8", "surrogatepass")
     pairs = [f"{byte:02x}" for byte in raw]
     probes = _halves("".join(pairs))
     for mark in (" ", ":", "-", "\\x", ", 0x", ",0x"):
         probes.add(_encode(mark.join(pairs[:4]))[1:-1])
-    return [_BETWEEN.join(pairs)], probes
+    return Encoded(frozenset({"".join(pairs)}), frozenset(probes))
 
 
 def _halves(letters: str) -> set[bytes]:
     """Two parts next to each other: a line break can be in one of them only."""
     middle = min(_LINE, len(letters) // 2)
     return {letters[:middle].encode(), letters[middle : 2 * middle].encode()}
-
-
-def _written_out(secret: str) -> tuple[list[str], set[bytes]]:
-    """Every character in one escape, also those that need none."""
-    patterns, probes = [], set()
-    for write in (_all_percent, _all_escaped, _all_html, _all_html_hex):
-        text = fold(write(secret))
-        escaped = re.escape(text).replace(r"\\u", r"\\{1,8}u")
-        patterns.append(escaped)
-        first = 1 if write is _all_escaped else _RUN  # nobody knows how many backslashes there are
-        probes.add(fold(write(secret[:first])).lstrip("\\")[: 5 * first].encode())
-    return patterns, probes
-
-
-def _all_percent(secret: str) -> str:
-    return "".join(f"%{byte:02x}" for byte in secret.encode("utf-8", "surrogatepass"))
-
-
-def _all_escaped(secret: str) -> str:
-    units = secret.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
-
-
-def _all_html(secret: str) -> str:
-    return "".join(f"&#{ord(letter)};" for letter in secret)
-
-
-def _all_html_hex(secret: str) -> str:
-    return "".join(f"&#x{ord(letter):x};" for letter in secret)

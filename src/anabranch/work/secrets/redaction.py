@@ -12,9 +12,9 @@ ones too: that changes nothing that is decided.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,8 +22,9 @@ import msgspec
 from anabranch.kernel.tracker import ShardReport, TaskRun
 from anabranch.kernel.values import Answer, ContextPatch, Fault, Wait, WakeRequest
 from anabranch.work.secrets.credential_fields import logins_in
-from anabranch.work.secrets.forms import INSIDE, SHORTEST, fold, gate_of, traces_of
+from anabranch.work.secrets.forms import INSIDE, SHORTEST, Seen, Traces, fold, gate_of, traces_of
 from anabranch.work.secrets.log_guard import LOGGERS, RedactingFilter, guard_logs
+from anabranch.work.secrets.undoing import Span, has_escapes
 from anabranch.work.secrets.values import (
     STARS,
     Absent,
@@ -59,20 +60,20 @@ __all__ = [
 ]
 
 REMEMBERED = 256
+BESIDE_BYTES = 256 * 1024  # of an answer: a larger one is cleaned beside the event loop
 ROOM_MAX = 64 * 1024  # characters on either side of a cut in which a secret is looked for
 #: Where somebody else has cut a text. Blanks are read from the first of them, and once.
 _ELLIPSIS = re.compile(r"((?:(?<!\s)\s++)?(?:\.\.\.|…)\s*+)")
 _encode = msgspec.json.Encoder().encode
 
-Span = tuple[int, int]
-
 
 class _Known(NamedTuple):
     """What is looked for at one moment; threads look, too."""
 
-    inside: Mapping[str, frozenset[bytes]]  # a secret and its probes
+    inside: Mapping[str, Traces]
     whole: frozenset[str]  # those that are looked for as whole values
-    probes: Mapping[bytes, frozenset[bytes]]  # without one of these there is nothing to clean
+    probes: Mapping[bytes, frozenset[bytes]]  # without one of these there is nothing to clean,
+    of_letters: bool  # unless there is an escape, of a letter or of anything
 
     def may_be_in(self, encoded: bytes) -> bool:
         for gate, probes in self.probes.items():  # plain loops: on the way of every answer
@@ -80,7 +81,7 @@ class _Known(NamedTuple):
                 for probe in probes:
                     if probe in encoded:
                         return True
-        return False
+        return bool(self.inside) and has_escapes(encoded, self.of_letters)
 
 
 class Redactor:
@@ -168,17 +169,19 @@ class Redactor:
         made = self._made
         if made is None:
             texts = tuple(self._texts)
-            inside = {text: traces_of(text, self._inside).probes for text in texts}
-            inside = {text: probes for text, probes in inside.items() if probes}
+            inside = {text: traces_of(text, self._inside) for text in texts}
+            inside = {text: traces for text, traces in inside.items() if traces.texts}
             whole = frozenset(texts)
             quoted = (fold(_json(text)).encode() for text in texts if text not in inside)
             numbers = (text.encode() for text in texts if text[:1] in "-0123456789")
-            probes = frozenset().union(*inside.values(), quoted, numbers)
+            sought = (traces.probes for traces in inside.values())
+            probes = frozenset().union(*sought, quoted, numbers)
             gates: dict[bytes, set[bytes]] = {}
             for probe in probes:
                 gates.setdefault(gate_of(probe), set()).add(probe)
             by_gate = {gate: frozenset(found) for gate, found in gates.items()}
-            made = self._made = _Known(inside, whole, by_gate)
+            of_letters = all(traces.of_letters for traces in inside.values())
+            made = self._made = _Known(inside, whole, by_gate, of_letters)
         return made
 
     # -- cleaning ----------------------------------------------------------------------------
@@ -236,12 +239,11 @@ class Redactor:
         """Where the secrets stand in a text, in order; those that meet are one."""
         if not self._texts or len(text) < self._inside:
             return []
-        folded = fold(text)
-        encoded = fold(_json(text)).encode("utf-8", "surrogatepass")
+        seen = _seen(text)
         found: list[Span] = []
-        for secret, probes in self._known().inside.items():
-            if any(probe in encoded for probe in probes):
-                found += (match.span() for match in _pattern(secret, self._inside).finditer(folded))
+        for traces in self._known().inside.values():
+            if traces.may_be_in(seen.encoded):
+                found += seen.spans_of(traces)
         return _united(found)
 
     def holds_secret(self, value: Any) -> bool:
@@ -258,8 +260,7 @@ class Redactor:
         """Is this secret in the text, as it is or in another form?"""
         if secret in text:
             return True
-        patterns = traces_of(secret, self._inside).patterns
-        return bool(patterns) and _pattern(secret, self._inside).search(fold(text)) is not None
+        return any(True for _ in _seen(text).spans_of(traces_of(secret, self._inside)))
 
     # -- cutting -----------------------------------------------------------------------------
 
@@ -298,6 +299,12 @@ class Redactor:
         return text
 
     # -- answers -----------------------------------------------------------------------------
+
+    async def answer_aside(self, answer: Answer) -> Answer:
+        """The same in a thread for a large answer: whatever is escaped in it is undone."""
+        if self._texts and _is_large(answer):
+            return await asyncio.to_thread(self.answer, answer)
+        return self.answer(answer)
 
     def answer(self, answer: Answer) -> Answer:
         """What a job reports, fit to be recorded; it says in how many places there are stars."""
@@ -370,9 +377,15 @@ class Redactor:
         return Wait(self.text(wait.event), self.text(wait.task), self.clean(wait.seen))
 
 
-@lru_cache(maxsize=256)
-def _pattern(secret: str, inside: int) -> re.Pattern[str]:
-    return re.compile("|".join(traces_of(secret, inside).patterns))
+def _is_large(answer: Answer) -> bool:
+    try:
+        return len(_encode(answer)) > BESIDE_BYTES
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):  # nobody knows
+        return True
+
+
+def _seen(text: str) -> Seen:
+    return Seen(text, fold(_json(text)).encode("utf-8", "surrogatepass"))
 
 
 def _json(text: str) -> str:

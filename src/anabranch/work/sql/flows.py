@@ -18,6 +18,7 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.work.sql.task import Params
+from anabranch.work.values.served_values import ServedJson
 
 Row = list[Any]
 Mode = Literal["append", "replace", "upsert"]
@@ -116,6 +117,8 @@ def portable(value: Any) -> Any:
         return value
     if kind is int:
         return value if -(2**63) <= value < 2**63 else str(value)
+    if isinstance(value, ServedJson):
+        return portable(value.build())
     if isinstance(value, Mapping):
         return {str(key): portable(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

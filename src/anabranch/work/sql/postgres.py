@@ -33,8 +33,11 @@ from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge, Table
 from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import POSTGRES
 from anabranch.work.time_limit import time_limit
+from anabranch.work.values.served_json import NotServedJson
+from anabranch.work.values.served_values import convert_rows, keep_json_as_it_comes
 
 POOLS_KEPT = 64  # of the addresses used last
+NOT_JSON = "what the server sent for JSON cannot be read"
 MISSING = "postgres needs the package psycopg: pip install anabranch[postgres]"
 
 _FIELDS = {
@@ -103,6 +106,9 @@ class Postgres:
         except ResultTooLarge as error:
             at = {"command": collector.at}
             return fault("result", str(error), code="TOO_MANY_ROWS", details=at)
+        except NotServedJson as error:
+            at = {"command": collector.at}
+            return fault("parse", f"{where}: {NOT_JSON}: {error}", details=at)
         except psycopg.Error as error:
             return fault_for(error, where, collector.at)
         except TimeoutError:
@@ -123,6 +129,7 @@ class Postgres:
             async def connect() -> Any:
                 opening = psycopg.AsyncConnection.connect
                 connection = await opening(address, prepare_threshold=None, autocommit=True)
+                keep_json_as_it_comes(connection)
                 if self.options.login_of_machine:
                     return connection
                 try:
@@ -229,9 +236,9 @@ async def _execute(
         collector.add(table, 0, f"{verb} {len(table.rows)}")
         return
     await cursor.execute(text, params)
-    given = None if cursor.description is None else _taken(None, cursor, collector, [])
+    given = None if cursor.description is None else await _taken(None, cursor, collector, [])
     while given is not None and (chunk := await cursor.fetchmany(CHUNK)):
-        _taken(given, cursor, collector, chunk)
+        await _taken(given, cursor, collector, chunk)
     collector.add(given, cursor.rowcount, cursor.statusmessage or verb)
 
 
@@ -249,9 +256,9 @@ async def _streamed(rows: AsyncIterator[Any], cursor: Any, collector: Collector)
     async for row in rows:
         chunk.append(row)
         if len(chunk) >= CHUNK:
-            table = _taken(table, cursor, collector, chunk)
+            table = await _taken(table, cursor, collector, chunk)
             chunk = []
-    return _taken(table, cursor, collector, chunk) if chunk else table
+    return await _taken(table, cursor, collector, chunk) if chunk else table
 
 
 async def _columns(psycopg: Any, connection: Any, text: str, params: Any) -> list[str]:
@@ -265,10 +272,10 @@ async def _columns(psycopg: Any, connection: Any, text: str, params: Any) -> lis
     return []
 
 
-def _taken(table: Table | None, cursor: Any, collector: Collector, rows: list[Any]) -> Table:
+async def _taken(table: Table | None, cursor: Any, collector: Collector, rows: list[Any]) -> Table:
     if table is None:
         table = collector.table([column.name for column in cursor.description or ()])
-    table.take(rows)
+    await convert_rows(table.take_weighed, rows)
     return table
 
 

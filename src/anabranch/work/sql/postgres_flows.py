@@ -11,6 +11,7 @@ from anabranch.work.libraries import load_aside
 from anabranch.work.sql.flows import Insertion, Row, portable_rows
 from anabranch.work.sql.postgres import (
     MISSING,
+    NOT_JSON,
     Postgres,
     PostgresAddress,
     adapted,
@@ -18,6 +19,8 @@ from anabranch.work.sql.postgres import (
     fault_for,
 )
 from anabranch.work.sql.task import Params
+from anabranch.work.values.served_json import NotServedJson
+from anabranch.work.values.served_values import convert_rows
 
 _CURSOR = "anabranch_transfer"
 
@@ -55,6 +58,9 @@ class PostgresFlows:
             async with self._postgres.pool(psycopg, address).connection() as connection:
                 await connection.set_autocommit(False)
                 yield connection
+        except NotServedJson as error:
+            message = f"{PostgresAddress(psycopg, address)}: {NOT_JSON}: {error}"
+            raise Unavailable(message, fault("parse", message)) from None
         except psycopg.Error as error:
             answer = fault_for(error, PostgresAddress(psycopg, address), None)
             raise Unavailable(str(answer.fault.message if answer.fault else ""), answer) from None
@@ -78,7 +84,7 @@ class _Reading:
         return [column.name for column in self._cursor.description or ()]
 
     async def chunk(self, size: int) -> list[Row]:
-        return portable_rows(await self._cursor.fetchmany(size))
+        return await convert_rows(portable_rows, await self._cursor.fetchmany(size))
 
 
 class _Writing:

@@ -20,11 +20,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from anabranch.work.kind_options import SqlOptions
+from anabranch.work.values.served_json import CONTAINERS_MAX
+from anabranch.work.values.served_values import ServedJson, weigh_json
 
 CHUNK = 500
 _CHUNK_BYTES = 1024 * 1024
@@ -42,6 +44,7 @@ class Collector:
         self._options = options
         self._rows = 0
         self._bytes = 0
+        self._containers = 0
         self._results: list[dict[str, Any]] = []
 
     @property
@@ -65,6 +68,18 @@ class Collector:
             }
         )
 
+    def weigh(self, rows: Sequence[Sequence[Any]]) -> None:
+        """What is JSON in them, before anything is built of it."""
+        size, containers = weigh_json(rows)
+        self._containers += containers
+        if self._bytes + size > self._options.result_bytes:
+            self._refuse_bytes()
+        if self._containers > CONTAINERS_MAX:
+            raise ResultTooLarge(
+                f"the JSON in the rows has more than {CONTAINERS_MAX:,} lists and objects; "
+                "select fewer, or loop over the query as a collection"
+            )
+
     def count(self, rows: list[dict[str, Any]]) -> None:
         self._rows += len(rows)
         self._bytes += len(_encode(rows))
@@ -74,10 +89,13 @@ class Collector:
                 "select fewer, or loop over the query as a collection"
             )
         if self._bytes > self._options.result_bytes:
-            raise ResultTooLarge(
-                f"the rows have more than {self._options.result_bytes:,} bytes "
-                "(setting sql_result_bytes); select fewer, or loop over the query as a collection"
-            )
+            self._refuse_bytes()
+
+    def _refuse_bytes(self) -> NoReturn:
+        raise ResultTooLarge(
+            f"the rows have more than {self._options.result_bytes:,} bytes "
+            "(setting sql_result_bytes); select fewer, or loop over the query as a collection"
+        )
 
     def result(self) -> dict[str, Any]:
         named = {f"command_{index}": each for index, each in enumerate(self._results)}
@@ -100,6 +118,11 @@ class Table:
         made = [dict(zip(columns, map(json_safe, row), strict=True)) for row in rows]
         self._collector.count(made)
         self.rows += made
+
+    def take_weighed(self, rows: Sequence[Sequence[Any]]) -> None:
+        """The same of a server that may have sent any JSON."""
+        self._collector.weigh(rows)
+        self.take(rows)
 
 
 def next_rows(cursor: Iterator[Sequence[Any]], count: int) -> list[Sequence[Any]]:
@@ -141,6 +164,8 @@ def json_safe(value: Any) -> Any:
 
 
 def _converted(value: Any) -> Any:
+    if isinstance(value, ServedJson):
+        return json_safe(value.build())
     if isinstance(value, Mapping):
         return {str(key): json_safe(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

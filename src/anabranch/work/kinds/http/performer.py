@@ -15,7 +15,7 @@ import errno
 import socket
 import time
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -30,9 +30,9 @@ from anabranch.work.network.addresses import AddressClass, refusal_in
 from anabranch.work.network.guarded_sessions import (
     REDIRECTS,
     GuardedSessions,
-    class_behind,
     headers_onward,
     method_onward,
+    note_peers,
     peer_class,
 )
 from anabranch.work.port import Task
@@ -98,11 +98,12 @@ class Http:
     async def _call(self, request: HttpRequest) -> HttpResponse:
         started = time.perf_counter()
         # An address that an answer named is as little the author's as that of a redirect.
-        passed = [await class_behind(url) for url in request.named_by]
+        passed = list(cast(tuple[AddressClass, ...], request.led_by))
         session = self._sessions.after(passed) if passed else self._sessions.first()
         response = await self._sent(session, request)
         if request.follow and response.status in REDIRECTS:
             response = await self._followed(request, response, started, passed)
+        note_peers([*passed, peer_class(response)])
         try:
             body = await self._body(response)
         except BaseException:

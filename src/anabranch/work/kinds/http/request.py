@@ -40,7 +40,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: Timeouts
     verify: bool
     follow: bool
-    named_by: tuple[str, ...] = ()
+    led_by: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -69,7 +69,7 @@ def read_request(task: Task, default_seconds: float) -> HttpRequest:
         timeouts=_timeouts(given, default_seconds),
         verify=_flag(given, "verify_ssl", default=True),
         follow=_flag(given, "follow_redirects", default=trusted and method in ("GET", "HEAD")),
-        named_by=task.named_by,
+        led_by=task.led_by,
     )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import email.utils
-import gc
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -17,11 +15,8 @@ from anabranch.work.faults import fault
 from anabranch.work.kinds.http.charsets import UnknownCharset, codec_of, decoded
 from anabranch.work.kinds.http.request import HttpRequest, bare
 from anabranch.work.secrets.redaction import ROOM_MAX, head_of
-from anabranch.work.values.json_check import MAX_DEPTH, deeper_than
+from anabranch.work.values.served_json import build_json, do_aside
 
-BESIDE_BYTES = 256 * 1024
-#: The decoder cannot be interrupted: so many lists and objects are built in well under a second.
-CONTAINERS_MAX = 1_000_000
 _PREVIEW = 2_000
 _TELLING = ("content-type", "retry-after", "x-request-id", "www-authenticate", "date", "server")
 _KINDS = {401: "auth", 403: "auth", 404: "not_found", 429: "rate_limit"}
@@ -39,9 +34,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
 async def read_answer(request: HttpRequest, response: HttpResponse) -> Answer:
     """What the reply means; a large one is taken apart beside the event loop."""
-    if len(response.body) <= BESIDE_BYTES:
-        return answer_for(request, response)
-    return await asyncio.to_thread(answer_for, request, response)
+    return await do_aside(len(response.body), answer_for, request, response)
 
 
 def answer_for(request: HttpRequest, response: HttpResponse) -> Answer:
@@ -141,27 +134,7 @@ def _json(response: HttpResponse) -> Any:
     body, codec = response.body, codec_of(_charset(response))
     if codec not in ("utf-8", "ascii"):
         body = decoded(body, codec).encode()
-    body = body.removeprefix(b"\xef\xbb\xbf")
-    containers = body.count(b"[") + body.count(b"{")
-    if containers > CONTAINERS_MAX:
-        said = f"it has more than {CONTAINERS_MAX:,} lists and objects"
-        raise ValueError(f"{said}: request it in pages, or as a file")
-    value = _built(body) if len(body) > BESIDE_BYTES else msgspec.json.decode(body)
-    if containers > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
-        raise ValueError(f"it nests more than {MAX_DEPTH} levels deep")
-    return value
-
-
-def _built(body: bytes) -> Any:
-    """The value of a large text. The collector would look through it again and again as it grows,
-    and nothing of it can be garbage yet."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return msgspec.json.decode(body)
-    finally:
-        if collects:
-            gc.enable()
+    return build_json(body.removeprefix(b"\xef\xbb\xbf"))
 
 
 def _media_type(response: HttpResponse) -> str:

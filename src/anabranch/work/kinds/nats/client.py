@@ -27,6 +27,7 @@ SCHEMES = ("nats", "tls")
 _LINE_BYTES = 1024 * 1024  # of a line; the greeting of a large cluster is one
 #: What one connection may be sent beside its largest message: a hundred thousand keys, say.
 _MORE_BYTES = 64 * 1024 * 1024
+_HEADERS_BYTES = 64 * 1024  # of one message: each line of them is taken apart
 _LINE_COST = 256  # of each line, which takes more memory than its letters
 _VERSION = "NATS/1.0"
 _NO_RESPONDERS = "503"
@@ -280,7 +281,7 @@ class NatsConnection:
             raise NatsError("result", f"a message has more than {self._bytes_max:,} bytes")
         self._spend(size)
         whole = await self._reader.readexactly(size + 2)
-        headers, status = _headers(whole[:head_size])
+        headers, status = read_headers(whole[:head_size])
         reply = words[2] if len(words) > (4 if verb == "HMSG" else 3) else ""
         payload = whole[head_size:size]
         return NatsMessage(words[0], payload, headers, status, reply, subscription=words[1])
@@ -293,7 +294,10 @@ def _greeting(text: str) -> _Info:
         raise NatsError("parse", "its greeting cannot be read") from None
 
 
-def _headers(head: bytes) -> tuple[dict[str, str], str]:
+def read_headers(head: bytes) -> tuple[dict[str, str], str]:
+    """The headers of a message, and its status."""
+    if len(head) > _HEADERS_BYTES:
+        raise NatsError("result", f"a message has more than {_HEADERS_BYTES:,} bytes of headers")
     first, *lines = head.decode("utf-8", "replace").split("\r\n")
     found = [line.partition(":") for line in lines if line]
     status = first.removeprefix(_VERSION).strip().partition(" ")[0]

@@ -20,8 +20,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-import msgspec
-
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault, misconfigured
@@ -33,6 +31,7 @@ from anabranch.work.kinds.nats.client import (
     NatsError,
     NatsLogin,
     NoResponders,
+    read_headers,
     read_place,
 )
 from anabranch.work.kinds.python.performer import as_builtin
@@ -40,8 +39,10 @@ from anabranch.work.network.addresses import AddressRefused
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import brief
 from anabranch.work.time_limit import time_limit
+from anabranch.work.values.served_json import NotServedJson, build_json, do_aside, read_json
 
 KEYS_MAX = 100_000
+PATTERN_MAX = 1_000  # characters: what is made of a longer one takes seconds to make
 _API = "$JS.API"
 _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = re.compile(r"[-/_=A-Za-z0-9]+(?:\.[-/_=A-Za-z0-9]+)*")
@@ -102,6 +103,8 @@ class Nats:
         except OSError as error:
             code, words = connecting(error)
             return fault("connection", f"{where}: {words}", code=code)
+        except NotServedJson as error:
+            return fault("parse", f"{where}: its answer cannot be read: {error}")
         except (ValueError, KeyError, TypeError, AttributeError):
             return fault("parse", f"{where}: its answer cannot be read")
 
@@ -171,17 +174,19 @@ def _payload(value: Any) -> bytes:
         raise InputError(f"the value is not JSON: {error}") from None
 
 
-def _value(payload: bytes) -> Any:
-    """JSON where it is that, else text, else base64."""
-    if not payload:
-        return None
+async def _value(payload: bytes) -> Any:
+    """JSON where it is that and no more than is taken of JSON, else text, else base64."""
+    return await do_aside(len(payload), _read, payload) if payload else None
+
+
+def _read(payload: bytes) -> Any:
     try:
         text = payload.decode()
     except UnicodeDecodeError:
         return {"data": base64.b64encode(payload).decode(), "encoding": "base64"}
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+        return build_json(payload)
+    except NotServedJson:
         return text
 
 
@@ -200,7 +205,7 @@ def _sent_headers(given: Mapping[str, Any]) -> dict[str, str]:
 
 async def _api(nats: NatsConnection, subject: str, **request: Any) -> dict[str, Any]:
     payload = json.dumps(request).encode() if request else b""
-    answer = json.loads((await nats.request(f"{_API}.{subject}", payload)).payload)
+    answer = await read_json((await nats.request(f"{_API}.{subject}", payload)).payload)
     if not isinstance(answer, dict) or answer.get("error"):
         raise _ApiError(answer["error"] if isinstance(answer, dict) else {})
     return answer
@@ -209,7 +214,7 @@ async def _api(nats: NatsConnection, subject: str, **request: Any) -> dict[str, 
 async def _stored(
     nats: NatsConnection, subject: str, payload: bytes, headers: Mapping[str, str]
 ) -> dict[str, Any]:
-    answer = json.loads((await nats.request(subject, payload, headers)).payload)
+    answer = await read_json((await nats.request(subject, payload, headers)).payload)
     if answer.get("error"):
         raise _ApiError(answer["error"])
     return dict(answer)
@@ -223,9 +228,7 @@ async def _message(nats: NatsConnection, stream: str, **which: Any) -> dict[str,
         if error.code == _NOT_FOUND:
             return None
         raise
-    lines = _decoded(found.get("hdrs")).decode("utf-8", "replace").split("\r\n")[1:]
-    pairs = [line.partition(":") for line in lines if line]
-    headers = {name.strip(): text.strip() for name, _, text in pairs}
+    headers, _ = read_headers(_decoded(found.get("hdrs")))
     return {**found, "headers": headers, "payload": _decoded(found.get("data"))}
 
 
@@ -250,7 +253,7 @@ async def _kv_get(nats: NatsConnection, given: Mapping[str, Any], _key: str) -> 
     if found is None or found["headers"].get("KV-Operation") in ("DEL", "PURGE"):
         return {"status": "not_found", **shown, "value": None}
     told = {"revision": found["seq"], "created": found.get("time")}
-    return {"status": "success", **shown, "value": _value(found["payload"]), **told}
+    return {"status": "success", **shown, "value": await _value(found["payload"]), **told}
 
 
 async def _kv_put(nats: NatsConnection, given: Mapping[str, Any], once: str) -> dict[str, Any]:
@@ -275,6 +278,8 @@ async def _kv_keys(nats: NatsConnection, given: Mapping[str, Any], _key: str) ->
     """The last message of each key is looked at: one that marks its end is no key."""
     bucket = _name(given, "bucket", _BUCKET)
     pattern = inputs.text(given.get("pattern") or "*", "pattern")
+    if len(pattern) > PATTERN_MAX:
+        raise InputError(f"pattern has {len(pattern):,} characters, and {PATTERN_MAX:,} may be")
     stream, inbox = f"KV_{bucket}", nats.listen()
     config = {
         "deliver_subject": inbox,
@@ -295,8 +300,12 @@ async def _kv_keys(nats: NatsConnection, given: Mapping[str, Any], _key: str) ->
         if message.headers.get("KV-Operation") not in ("DEL", "PURGE"):
             keys.append(message.subject.removeprefix(f"$KV.{bucket}."))
     await _api(nats, f"CONSUMER.DELETE.{stream}.{made['name']}")
-    found = sorted(key for key in keys if fnmatchcase(key, pattern))
+    found = await do_aside(len(keys) * len(pattern), _matching, keys, pattern)
     return {"status": "success", "bucket": bucket, "keys": found, "count": len(found)}
+
+
+def _matching(keys: list[str], pattern: str) -> list[str]:
+    return sorted(key for key in keys if fnmatchcase(key, pattern))
 
 
 async def _publish(nats: NatsConnection, given: Mapping[str, Any], _key: str) -> dict[str, Any]:
@@ -330,7 +339,7 @@ async def _js_get_msg(nats: NatsConnection, given: Mapping[str, Any], _key: str)
     if found is None:
         return {"status": "not_found", "stream": stream, "data": None}
     told = {"subject": found["subject"], "seq": found["seq"], "time": found.get("time")}
-    value = {"data": _value(found["payload"]), "headers": found["headers"]}
+    value = {"data": await _value(found["payload"]), "headers": found["headers"]}
     return {"status": "success", "stream": stream, **told, **value}
 
 

@@ -17,7 +17,7 @@ def asked(
     kind: str,
     purpose: str,
     wrong: str,
-    named_by: tuple[str, ...] = (),
+    led_by: tuple[str, ...] = (),
 ) -> Callable[[Mapping[str, Any]], Awaitable[Any]]:
     """How to get the result of work of this kind for its inputs; `wrong` begins what it raises."""
     performer = performers.get(kind)
@@ -26,7 +26,7 @@ def asked(
 
     async def ask(given: Mapping[str, Any]) -> Any:
         task = Task(
-            run="", step="", job="", attempt=1, key="", kind=kind, inputs=given, named_by=named_by
+            run="", step="", job="", attempt=1, key="", kind=kind, inputs=given, led_by=led_by
         )
         answer = await performer.perform(task)
         if isinstance(answer, Answer) and answer.fault is None:

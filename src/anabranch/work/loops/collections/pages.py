@@ -38,6 +38,7 @@ from anabranch.work.loops.collections.port import (
     Walked,
     changed,
 )
+from anabranch.work.network.guarded_sessions import noting_peers
 from anabranch.work.port import Performer
 from anabranch.work.secrets.redaction import brief
 
@@ -48,14 +49,18 @@ _KNOWN = frozenset({*_REQUEST, *_PATHS, *_PARAMS, "page_start", "auth"})
 _CACHED = 8
 _PAGES_MAX = 1_000_000
 
+#: The kinds of the addresses that answered, in their order.
+LedBy = tuple[str, ...]
+
 
 class FetchedPage(msgspec.Struct, frozen=True):
     token: Any  # what leads to it; None is the first
     number: int
     items: list[Any]
     following: Any  # the token of the next one; None when there is none
-    named_by: str  # where its address stood, if that was at another host than the author's,
-    answered: str  # and who gave this page, if that was
+    led_by: LedBy  # whose answers led to it; nobody's but the author
+    passed: LedBy  # the same, and who answered then
+    foreign: bool  # whether that was another host than the author's
 
 
 class Pages(Walked):
@@ -137,46 +142,48 @@ class Pages(Walked):
         self, descriptor: Descriptor, cursor: Cursor, ring: Keyring
     ) -> AsyncGenerator[tuple[FetchedPage, int], None]:
         """The pages from a cursor on, with the number of items to leave out at the start."""
-        begin, named_by = cursor["page"], cursor.get("named_by", "")
-        page = await self._page(descriptor, begin, cursor["number"], named_by, ring)
+        begin, led_by = cursor["page"], tuple(cursor.get("led_by", ()))
+        page = await self._page(descriptor, begin, cursor["number"], led_by, ring)
         if cursor["skip"] > len(page.items):
             raise changed(_where(descriptor, page.number), "it has fewer items than before")
         yield page, cursor["skip"]
         while page.following is not None:
             if page.number >= _PAGES_MAX:
                 raise CollectionError(f"{bare(descriptor['url'])}: more than {_PAGES_MAX:,} pages")
-            page = await self._page(
-                descriptor, page.following, page.number + 1, page.answered, ring
-            )
+            led_by = _led_to(descriptor, page)
+            page = await self._page(descriptor, page.following, page.number + 1, led_by, ring)
             yield page, 0
 
     async def _page(
-        self, descriptor: Descriptor, token: Any, number: int, named_by: str, ring: Keyring
+        self, descriptor: Descriptor, token: Any, number: int, led_by: LedBy, ring: Keyring
     ) -> FetchedPage:
-        key = msgspec.json.encode((descriptor, token, named_by))
+        key = msgspec.json.encode((descriptor, token, led_by))
         page = self._cache.get(key)
         if page is None:
-            page = await self._fetched(descriptor, token, number, named_by, ring)
+            page = await self._fetched(descriptor, token, number, led_by, ring)
             self._cache[key] = page
             while len(self._cache) > _CACHED:
                 self._cache.popitem(last=False)
         return page
 
     async def _fetched(
-        self, descriptor: Descriptor, token: Any, number: int, named_by: str, ring: Keyring
+        self, descriptor: Descriptor, token: Any, number: int, led_by: LedBy, ring: Keyring
     ) -> FetchedPage:
         where = _where(descriptor, number)
         request = _request(descriptor, token, ring, where)
-        led = _led_to(descriptor, request["url"], named_by)
-        fetch = asked(self._performers, "http", "fetch pages", where, led)
-        answer = await fetch(request)
+        if not led_by and not _is_own(descriptor, request["url"]):
+            led_by = ("public",)  # of a place that does not say: no more than a stranger may
+        fetch = asked(self._performers, "http", "fetch pages", where, led_by)
+        with noting_peers() as peers:
+            answer = await fetch(request)
         body, answered = answer["data"], str(answer.get("url") or request["url"])
         items = _items(descriptor, body, where)
         following = _following(descriptor, body, token, len(items), where)
         if following is not None and following == token:
             raise CollectionError(f"{where}: its next page is the page itself")
-        foreign = "" if _is_own(descriptor, answered) else answered
-        return FetchedPage(token, number, items, following, named_by, foreign)
+        passed = tuple(dict.fromkeys(peers)) or ("public",)
+        foreign = not _is_own(descriptor, answered)
+        return FetchedPage(token, number, items, following, led_by, passed, foreign)
 
 
 def _start(descriptor: Descriptor) -> dict[str, Any]:
@@ -190,7 +197,7 @@ def _start(descriptor: Descriptor) -> dict[str, Any]:
 
 def _cursor(page: FetchedPage, skip: int, index: int) -> dict[str, Any]:
     at = {"page": page.token, "number": page.number, "skip": skip, "index": index}
-    return {**at, "named_by": page.named_by} if page.named_by else at
+    return {**at, "led_by": list(page.led_by)} if page.led_by else at
 
 
 def _where(descriptor: Descriptor, number: int) -> str:
@@ -222,12 +229,13 @@ def _is_own(descriptor: Descriptor, address: str) -> bool:
     return (here.scheme, here.netloc) == (there.scheme, there.netloc)
 
 
-def _led_to(descriptor: Descriptor, address: str, named_by: str) -> tuple[str, ...]:
-    """Who led to this address; nobody where it is the author's. Others are no more trusted with it
-    than those who redirect a call."""
-    if not named_by and _is_own(descriptor, address):
-        return ()
-    return (descriptor["url"], named_by) if named_by else (descriptor["url"],)
+def _led_to(descriptor: Descriptor, page: FetchedPage) -> LedBy:
+    """Who leads to the page after this one; nobody where its address is the author's. Others are no
+    more trusted with it than those who redirect a call."""
+    address = descriptor["url"]
+    if descriptor.get("next") and not descriptor.get("next_param"):
+        address = urljoin(address, str(page.following))
+    return () if not page.foreign and _is_own(descriptor, address) else page.passed
 
 
 def _items(descriptor: Descriptor, body: Any, where: str) -> list[Any]:
