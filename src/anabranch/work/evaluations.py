@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary, ref
 
 from anabranch.expressions.budget import (
     BREATHE_WORK,
+    HELD_BYTES_MAX,
     HELD_WORK_MAX,
     PAUSE,
     TakesLong,
@@ -69,7 +70,7 @@ class LoopShare:
         most = HELD_WORK_MAX
         if shared is not None:
             most = max(0, min(most, shared.limit - shared.used))
-        budget = TurnBudget(most)
+        budget = TurnBudget(most, bytes_max=HELD_BYTES_MAX)
         before = share_budget(budget)
         self._evaluating = True
         try:
@@ -79,10 +80,10 @@ class LoopShare:
             unshare_budget(before)
             used = budget.used
             if used:
-                self._used += used
+                self._used += used + budget.bytes_read
                 if self._used > BREATHE_WORK and not self.is_used_up:
                     self._end_round()
-                if used > most:
+                if used > most or budget.bytes_read > HELD_BYTES_MAX:
                     raise TakesLong from None
                 if shared is not None:
                     shared.used += used
@@ -167,8 +168,11 @@ async def evaluate_in_thread(work: Callable[[], T]) -> T:
     """What is known to take long. All that it evaluates has one budget."""
     from anabranch.work.evaluation_thread import THREAD  # few need it
 
-    with within_one_budget():
-        return await THREAD.do(partial(_give_way, share_of_loop(), work))
+    with within_one_budget() as budget:
+        try:
+            return await THREAD.do(partial(_give_way, share_of_loop(), work))
+        finally:
+            budget.forget()
 
 
 def _give_way(share: LoopShare, work: Callable[[], T]) -> T:

@@ -43,7 +43,7 @@ from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.messages.codec import RunElsewhere
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
-from anabranch.work.evaluations import share_of_loop
+from anabranch.work.evaluations import evaluate, share_of_loop
 from anabranch.work.faults import unexpected
 from anabranch.work.port import Task
 from anabranch.work.rate_limits import RateLimits
@@ -464,7 +464,8 @@ class Claims:
         keys: Mapping[str, Any] = {}
         run = live.state.run
         if live.net.has_secrets:
-            whole = resolve(live.state.workload, self._engine.rights.fetch(run))
+            fetch = self._engine.rights.fetch(run)
+            whole = await evaluate(partial(resolve, live.state.workload, fetch))
             workload = Unsealed(whole, live.sealed.marks)
             keys = await self._keyring(live.net, workload, run)
         with working_for(run):

@@ -25,10 +25,12 @@ from anabranch.runtime.effects import Execute, Stop
 from anabranch.runtime.jobs.tasks import prepare_task
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.outage import AGAIN_SECONDS
-from anabranch.runtime.values.payloads import resolve
+from anabranch.runtime.values.loading import READ_BYTES_MAX, Loader
+from anabranch.runtime.values.payloads import resolved
 from anabranch.runtime.values.sealing import Unsealed
+from anabranch.settings import Settings
 from anabranch.store.cluster_ports import Cluster
-from anabranch.work.evaluations import LoopShare, share_of_loop
+from anabranch.work.evaluations import LoopShare, evaluate, share_of_loop
 from anabranch.work.faults import not_prepared, unexpected
 from anabranch.work.logs.attempt_log import print_target
 from anabranch.work.logs.attempt_logs import AttemptLogs
@@ -64,6 +66,7 @@ class Executor:
         offer: Offer,
         content: Callable[[str, str], bytes | None],  # of a payload, as far as a run may read it
         safe: SecretScope | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self._performers = performers
         self._safe = safe
@@ -96,6 +99,8 @@ class Executor:
         self.left_behind: set[asyncio.Task[None]] = set()  # told to stop, and still at it
         #: Whether this engine owns a run at this moment; None: it owns all of them.
         self.may_act_for: Callable[[str], bool] | None = None
+        #: Of large values, for the inputs of one job.
+        self.read_bytes_max = settings.expression_bytes_max if settings else READ_BYTES_MAX
         self.traces = False  # somebody makes spans: work is told which one is its own
 
     @property
@@ -139,7 +144,9 @@ class Executor:
         missed = self._failed_reads if self.cluster is not None else 0
         try:
             fetch = partial(self._content, effect.run)
-            build = prepare_task(live, effect.job, traces=self.traces)
+            build = prepare_task(
+                live, effect.job, traces=self.traces, bytes_max=self.read_bytes_max
+            )
             task = share.evaluate(build, fetch)
         except TakesLong:
             self._send_out(effect, partial(self._done_when_built, live, effect))
@@ -226,7 +233,13 @@ class Executor:
         def build(*, apart: bool = False) -> Callable[[], Task | None]:
             if _goes_on_without(live.state, effect.job):
                 return _nothing
-            prepared = prepare_task(live, effect.job, traces=self.traces, apart=apart)
+            prepared = prepare_task(
+                live,
+                effect.job,
+                traces=self.traces,
+                apart=apart,
+                bytes_max=self.read_bytes_max,
+            )
             return partial(prepared, fetch, keyring)
 
         return await with_credentials(lambda: build()(), partial(build, apart=True))
@@ -235,7 +248,8 @@ class Executor:
         if not live.net.has_secrets or self._safe is None:
             return None
         state = live.state
-        workload = resolve(state.workload, partial(self._content, state.run))
+        load = Loader(partial(self._content, state.run), self.read_bytes_max)
+        workload = await evaluate(partial(resolved, state.workload, load))
         if state.sealed:
             workload = Unsealed(workload, live.sealed.marks)
         return await self._safe.keyring(live.net, workload, state.run)
