@@ -389,7 +389,8 @@ class Claims:
     ) -> ClaimedJob | None:
         share = share_of_loop()
         key = (live.state.run, job.id, job.attempt)
-        leased = await share.do_in_turn(partial(self._to_wire, key, worker, share.evaluate))
+        wire = partial(self._to_wire, key, worker, share.evaluate)
+        leased = await share.do_in_turn(wire, key[0])
         if leased is None:
             return None
         leased = await self._with_items(live, job, leased, items)
