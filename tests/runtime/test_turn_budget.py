@@ -17,7 +17,7 @@ from anabranch.store.memory.store import MemoryStore
 from anabranch.testing.virtual.one_lane import OneLane
 from anabranch.testing.virtual.world import UNLIMITED
 
-from .support import KINDS, playbook, run, step
+from .support import KINDS, Doing, engine, playbook, run, start, step
 
 #: Nearly half of what a turn has, within hundredths of a second: mostly the sizes of texts.
 HEAVY = "(['x' * 1000000] * 8) | sort | length == 8"
@@ -136,3 +136,27 @@ def test_runs_behind_heavy_ones_wait_for_the_next_turn_of_the_engine() -> None:
         assert not any(commit.head.problems for commit in commits)
         left.append(core.inbox)
     assert left == [5, 4, 3, 2, 1, 0]
+
+
+def test_the_many_jobs_of_one_run_keep_those_of_another_waiting_for_one_of_them() -> None:
+    """Where each takes what a round of the event loop can give."""
+    inputs = "{{ range(6000) | map('abs') | sum }}"
+    targets = [f"s{number}" for number in range(200)]
+    then = {"spec": {"mode": "inclusive"}, "arcs": [{"step": target} for target in targets]}
+    jobs = [step(target, "doing", given=inputs) for target in targets]
+    many = playbook(step("first", next=then), *jobs)
+    few = playbook(step("one", "doing", "two", given=inputs), step("two", "doing", given=inputs))
+
+    async def work() -> list[str]:
+        doing = Doing()
+        async with engine(performers={"doing": doing}) as made:
+            first = await start(made, many)
+            second = await start(made, few)
+            await made.wait(second)
+            done_before = [task.run for task in doing.tasks]
+            assert done_before.count(second) == 2
+            await made.wait(first)
+        assert len(doing.tasks) == 202
+        return done_before
+
+    assert len(run(work())) < 100

@@ -24,6 +24,7 @@ from anabranch.expressions.budget import (
 )
 from anabranch.work.evaluations import copied_names, evaluate, evaluate_with, share_of_loop
 from anabranch.work.run_at_work import run_at_work, working_for
+from anabranch.work.run_queues import RunQueues
 from anabranch.work.secrets.values import Keyring, with_credentials
 from seeds import seeds
 
@@ -231,3 +232,45 @@ def test_renderings_that_ask_for_one_credential_after_the_other_share_a_budget()
         assert rendered < 300
 
     run(work())
+
+
+def test_the_many_brief_evaluations_of_one_run_keep_no_other_waiting() -> None:
+    """However many wait: each run has its turn."""
+    order: list[str] = []
+
+    def note(name: str) -> None:
+        order.append(name)
+        taking(400_000)()
+
+    async def of_run(name: str) -> None:
+        with working_for(name):
+            await evaluate(partial(note, name))
+
+    async def work() -> None:
+        await evaluate(taking(2 * BREATHE_WORK))
+        many = [asyncio.create_task(of_run("many")) for _ in range(50)]
+        await asyncio.sleep(0)
+        few = [asyncio.create_task(of_run(name)) for name in ("few", "few", "other")]
+        await asyncio.gather(*many, *few)
+
+    run(work())
+    assert order.count("many") == 50
+    at = [number for number, name in enumerate(order) if name != "many"]
+    # Those that came in the rounds before they did are no more than a few.
+    assert at[-1] < 12, order
+
+
+def test_runs_take_turns_and_each_keeps_its_order() -> None:
+    waiting: RunQueues[int] = RunQueues()
+    for number in range(6):
+        waiting.add("a", number)
+    waiting.add("b", 10)
+    waiting.add("c", 20)
+    waiting.add("b", 11)
+    waiting.add("gone", 30)
+    waiting.drop("gone")
+    waiting.drop("never there")
+    assert (len(waiting), waiting.runs) == (9, {"a", "b", "c"})
+    assert "gone" not in waiting
+    assert [waiting.take() for _ in range(len(waiting))] == [0, 10, 20, 1, 11, 2, 3, 4, 5]
+    assert not waiting

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -24,6 +24,11 @@ TURN_WORK_MAX: Final = 64 * 1024 * 1024
 #: thousandths of a second, at most some hundredths.
 BREATHE_WORK: Final = 512 * 1024
 HELD_WORK_MAX: Final = 4 * BREATHE_WORK  # what takes more is done beside the event loop
+#: So many bytes of a large value are read and decoded for a unit. They take longer than that: so
+#: an evaluation on the event loop may have no more than these, and others go on before each load.
+BYTES_OF_UNIT: Final = 8
+HELD_BYTES_MAX: Final = 1024 * 1024
+UNBOUNDED: Final = 2**63 - 1
 RENEWED_MAX: Final = 16  # budgets that a turn of many others may have
 
 
@@ -45,11 +50,27 @@ class TurnBudget(msgspec.Struct, gc=False):
     used: int = 0
     used_before: int = 0  # it was renewed
     look_after: int = 0  # so much was used
+    bytes_max: int = UNBOUNDED  # of large values
+    bytes_read: int = 0
+    #: The large values that were read, so that each of them is read once.
+    loaded: dict[Any, Any] | None = None
 
     def charge(self, units: int) -> None:
         self.used += units
         if self.used > self.look_after:
             self._look()
+
+    def charge_load(self, size: int) -> None:
+        """For so many bytes of a large value, before they are read."""
+        self.charge(1 + size // BYTES_OF_UNIT)
+        self.bytes_read += size
+        if self.bytes_read > self.bytes_max:
+            raise TooMuch("large values of", self.bytes_read, "bytes_max", self.bytes_max)
+        pause()
+
+    def forget(self) -> None:
+        """After an evaluation: its large values stay nowhere, and the next one may read as many."""
+        self.bytes_read, self.loaded = 0, None
 
     def _look(self) -> None:
         """Whether the end is reached, and whether somebody else should go on."""
@@ -62,6 +83,7 @@ class TurnBudget(msgspec.Struct, gc=False):
     def begin_again(self) -> None:
         """For what follows by itself."""
         self.used = self.look_after = 0
+        self.forget()
 
     def renew(self) -> None:
         """For what is a turn by itself elsewhere: as much again, though not for ever."""

@@ -206,8 +206,9 @@ def _matches(
 
 
 def _shown_kept(turn: Turn, kept: KeptSignal) -> Mapping[str, Any]:
-    payload = turn.values.whole(kept.payload) if turn.values.lazy else kept.payload
-    return _shown(kept.id, kept.name, payload, kept.actor, kept.at)
+    """Its payload is loaded where a filter looks at it, which fails if that cannot be done."""
+    shown = _shown(kept.id, kept.name, kept.payload, kept.actor, kept.at)
+    return turn.values.view(shown) if turn.values.lazy else shown
 
 
 def _shown(signal: str, name: str, payload: Any, actor: str, at: int) -> dict[str, Any]:

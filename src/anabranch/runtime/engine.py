@@ -123,7 +123,7 @@ class EngineLoop:
         self._safe = safe
         inline_max, result_max = settings.inline_bytes_max, settings.result_bytes_max
         self._light = PayloadOffloader(self._core.keep_payload, inline_max, result_max)
-        self._executor = Executor(performers, self.offer, self.rights.content, safe)
+        self._executor = Executor(performers, self.offer, self.rights.content, safe, settings)
         self.logs = self._executor.logs = LogWriter(store, log_limits(settings))
         self.engine_metrics = self._core.engine_metrics
         self.logs.add_metrics(self.engine_metrics.registry)

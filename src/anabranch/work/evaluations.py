@@ -2,7 +2,7 @@
 
 Any number of jobs and callers may evaluate at the same moment, each for itself, on one event loop.
 So they share what one round of that loop can give them (`LoopShare`). Who comes when it is used up
-waits for a later round, in the order in which they came. What takes longer than a few hundredths of
+waits for a later round; runs take turns. What takes longer than a few hundredths of
 a second goes to a thread (`evaluation_thread.py`). It counts work and asks no clock.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import ChainMap, deque
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from functools import partial
@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary, ref
 
 from anabranch.expressions.budget import (
     BREATHE_WORK,
+    HELD_BYTES_MAX,
     HELD_WORK_MAX,
     PAUSE,
     TakesLong,
@@ -28,6 +29,8 @@ from anabranch.expressions.budget import (
     unshare_budget,
     within_one_budget,
 )
+from anabranch.work.run_at_work import run_at_work
+from anabranch.work.run_queues import RunQueues
 
 T = TypeVar("T")
 
@@ -42,24 +45,20 @@ class LoopShare:
         self.is_used_up = False  # who comes now has to wait, perhaps behind others
         self._used = 0
         self._evaluating = False
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: RunQueues[Callable[[], None]] = RunQueues()
 
-    @property
-    def has_room(self) -> bool:
-        """In this round, for those whose turn it is."""
-        return self._used <= BREATHE_WORK
+    def call_in_turn(self, call: Callable[[], None], run: str | None = None) -> None:
+        """In a later round, when it is the turn of this run, or of that at work, in the context of
+        the caller. Only where the share is used up."""
+        who = run_at_work.get() if run is None else run
+        self._waiting.add(who, partial(copy_context().run, call))
 
-    def call_in_turn(self, call: Callable[[], None]) -> None:
-        """In a later round, behind those who wait already, in the context of the caller. Only where
-        the share is used up."""
-        self._waiting.append(partial(copy_context().run, call))
-
-    async def do_in_turn(self, work: Callable[[], T]) -> T:
+    async def do_in_turn(self, work: Callable[[], T], run: str | None = None) -> T:
         """What the work comes to: now, or in the first round that has something left for it."""
         if not self.is_used_up:
             return work()
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.call_in_turn(partial(_do, work, done))
+        self.call_in_turn(partial(_do, work, done), run)
         return await done
 
     def evaluate(self, work: Callable[..., T], *names: Any) -> T:
@@ -69,7 +68,7 @@ class LoopShare:
         most = HELD_WORK_MAX
         if shared is not None:
             most = max(0, min(most, shared.limit - shared.used))
-        budget = TurnBudget(most)
+        budget = TurnBudget(most, bytes_max=HELD_BYTES_MAX)
         before = share_budget(budget)
         self._evaluating = True
         try:
@@ -79,10 +78,10 @@ class LoopShare:
             unshare_budget(before)
             used = budget.used
             if used:
-                self._used += used
+                self._used += used + budget.bytes_read
                 if self._used > BREATHE_WORK and not self.is_used_up:
                     self._end_round()
-                if used > most:
+                if used > most or budget.bytes_read > HELD_BYTES_MAX:
                     raise TakesLong from None
                 if shared is not None:
                     shared.used += used
@@ -99,7 +98,7 @@ class LoopShare:
     def _begin_round(self) -> None:
         self._used = 0
         while self._waiting and self._used <= BREATHE_WORK:
-            self._waiting.popleft()()
+            self._waiting.take()()
         self.is_used_up = False
         if self._waiting or self._used > BREATHE_WORK:
             self._end_round()
@@ -167,8 +166,11 @@ async def evaluate_in_thread(work: Callable[[], T]) -> T:
     """What is known to take long. All that it evaluates has one budget."""
     from anabranch.work.evaluation_thread import THREAD  # few need it
 
-    with within_one_budget():
-        return await THREAD.do(partial(_give_way, share_of_loop(), work))
+    with within_one_budget() as budget:
+        try:
+            return await THREAD.do(partial(_give_way, share_of_loop(), work))
+        finally:
+            budget.forget()
 
 
 def _give_way(share: LoopShare, work: Callable[[], T]) -> T:

@@ -22,8 +22,8 @@ from anabranch.literals import AWAIT_CHILD
 from anabranch.net.net import Net, child_target
 from anabranch.operations.definitions.catalog import plain_path
 from anabranch.operations.workers.recorded_names import OnlyThere, recorded_names
-from anabranch.runtime.jobs.tasks import Fetch
 from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.loading import Fetch
 from anabranch.work.evaluations import evaluate_with
 from anabranch.work.kinds.child import Child, child_tasks
 

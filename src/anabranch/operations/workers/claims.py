@@ -43,7 +43,7 @@ from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.messages.codec import RunElsewhere
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
-from anabranch.work.evaluations import share_of_loop
+from anabranch.work.evaluations import evaluate, share_of_loop
 from anabranch.work.faults import unexpected
 from anabranch.work.port import Task
 from anabranch.work.rate_limits import RateLimits
@@ -389,7 +389,8 @@ class Claims:
     ) -> ClaimedJob | None:
         share = share_of_loop()
         key = (live.state.run, job.id, job.attempt)
-        leased = await share.do_in_turn(partial(self._to_wire, key, worker, share.evaluate))
+        wire = partial(self._to_wire, key, worker, share.evaluate)
+        leased = await share.do_in_turn(wire, key[0])
         if leased is None:
             return None
         leased = await self._with_items(live, job, leased, items)
@@ -464,7 +465,8 @@ class Claims:
         keys: Mapping[str, Any] = {}
         run = live.state.run
         if live.net.has_secrets:
-            whole = resolve(live.state.workload, self._engine.rights.fetch(run))
+            fetch = self._engine.rights.fetch(run)
+            whole = await evaluate(partial(resolve, live.state.workload, fetch))
             workload = Unsealed(whole, live.sealed.marks)
             keys = await self._keyring(live.net, workload, run)
         with working_for(run):

@@ -12,8 +12,9 @@ from typing import Any
 from anabranch.errors import ExpressionError
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job
-from anabranch.runtime.jobs.tasks import Fetch, whole_names
+from anabranch.runtime.jobs.tasks import whole_names
 from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.loading import Fetch
 
 _NOTHING: Mapping[str, Any] = {}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Set
 from functools import partial
 from typing import Any, TypeVar
@@ -25,15 +24,18 @@ from anabranch.runtime.effects import Execute, Stop
 from anabranch.runtime.jobs.tasks import prepare_task
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.outage import AGAIN_SECONDS
-from anabranch.runtime.values.payloads import resolve
+from anabranch.runtime.values.loading import READ_BYTES_MAX, Loader
+from anabranch.runtime.values.payloads import resolved
 from anabranch.runtime.values.sealing import Unsealed
+from anabranch.settings import Settings
 from anabranch.store.cluster_ports import Cluster
-from anabranch.work.evaluations import LoopShare, share_of_loop
+from anabranch.work.evaluations import LoopShare, evaluate, share_of_loop
 from anabranch.work.faults import not_prepared, unexpected
 from anabranch.work.logs.attempt_log import print_target
 from anabranch.work.logs.attempt_logs import AttemptLogs
 from anabranch.work.port import Parked, Performer, Task, parked_job
 from anabranch.work.run_at_work import run_at_work
+from anabranch.work.run_queues import RunQueues
 from anabranch.work.secrets.redaction import Redactor, given_to_work, giving, with_credentials
 from anabranch.work.tracing import working_in
 
@@ -64,6 +66,7 @@ class Executor:
         offer: Offer,
         content: Callable[[str, str], bytes | None],  # of a payload, as far as a run may read it
         safe: SecretScope | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self._performers = performers
         self._safe = safe
@@ -90,12 +93,14 @@ class Executor:
         self._closing = False
         self._share: LoopShare | None = None  # of the loop in which it works
         #: Jobs that begin when that has something left for their inputs.
-        self._deferred: deque[tuple[LiveRun | None, Execute]] = deque()
+        self._deferred: RunQueues[tuple[LiveRun | None, Execute]] = RunQueues()
         #: On a store that several servers share.
         self.cluster: Cluster | None = None
         self.left_behind: set[asyncio.Task[None]] = set()  # told to stop, and still at it
         #: Whether this engine owns a run at this moment; None: it owns all of them.
         self.may_act_for: Callable[[str], bool] | None = None
+        #: Of large values, for the inputs of one job.
+        self.read_bytes_max = settings.expression_bytes_max if settings else READ_BYTES_MAX
         self.traces = False  # somebody makes spans: work is told which one is its own
 
     @property
@@ -115,9 +120,10 @@ class Executor:
         if not share.is_used_up:
             self._begin(share, live, effect)
             return
-        if not self._deferred:
-            share.call_in_turn(self._begin_deferred)
-        self._deferred.append((live, effect))
+        run = effect.run
+        if run not in self._deferred:  # among whatever else waits, it has its turns
+            share.call_in_turn(partial(self._begin_deferred, run), run)
+        self._deferred.add(run, (live, effect))
 
     def _begin(self, share: LoopShare, live: LiveRun | None, effect: Execute) -> None:
         if live is None:  # who is told that loads the run
@@ -141,7 +147,9 @@ class Executor:
         missed = self._failed_reads if self.cluster is not None else 0
         try:
             fetch = partial(self._content, effect.run)
-            build = prepare_task(live, effect.job, traces=self.traces)
+            build = prepare_task(
+                live, effect.job, traces=self.traces, bytes_max=self.read_bytes_max
+            )
             task = share.evaluate(build, fetch)
         except TakesLong:
             self._send_out(effect, partial(self._done_when_built, live, effect))
@@ -170,18 +178,19 @@ class Executor:
         else:
             self._send_out(effect, partial(carry_out, performer, task, self.logs))
 
-    def _begin_deferred(self) -> None:
-        """As many of them as this round of the event loop has room for."""
+    def _begin_deferred(self, run: str) -> None:
+        """One of this run; then it is the turn of another."""
         share = self._share
         assert share is not None
-        while self._deferred and share.has_room:
-            live, effect = self._deferred.popleft()
-            if self.may_act_for is not None and not self.may_act_for(effect.run):
-                self._hand_back(effect, LEASE_ENDED)
-            else:
-                self._begin(share, live, effect)
-        if self._deferred:
-            share.call_in_turn(self._begin_deferred)
+        if run not in self._deferred:
+            return  # it was abandoned
+        live, effect = self._deferred.take_of(run)
+        if run in self._deferred:
+            share.call_in_turn(partial(self._begin_deferred, run), run)
+        if self.may_act_for is not None and not self.may_act_for(run):
+            self._hand_back(effect, LEASE_ENDED)
+        else:
+            self._begin(share, live, effect)
 
     def _done_at_once(self, task: Task) -> Answer | Parked | None:
         perform = self._at_once[task.kind]
@@ -228,7 +237,13 @@ class Executor:
         def build(*, apart: bool = False) -> Callable[[], Task | None]:
             if _goes_on_without(live.state, effect.job):
                 return _nothing
-            prepared = prepare_task(live, effect.job, traces=self.traces, apart=apart)
+            prepared = prepare_task(
+                live,
+                effect.job,
+                traces=self.traces,
+                apart=apart,
+                bytes_max=self.read_bytes_max,
+            )
             return partial(prepared, fetch, keyring)
 
         return await with_credentials(lambda: build()(), partial(build, apart=True))
@@ -237,7 +252,8 @@ class Executor:
         if not live.net.has_secrets or self._safe is None:
             return None
         state = live.state
-        workload = resolve(state.workload, partial(self._content, state.run))
+        load = Loader(partial(self._content, state.run), self.read_bytes_max)
+        workload = await evaluate(partial(resolved, state.workload, load))
         if state.sealed:
             workload = Unsealed(workload, live.sealed.marks)
         return await self._safe.keyring(live.net, workload, state.run)
@@ -314,12 +330,12 @@ class Executor:
     @property
     def runs(self) -> set[str]:
         """Those that something is done for."""
-        return {run for run, _, _ in self._tasks} | {effect.run for _, effect in self._deferred}
+        return {run for run, _, _ in self._tasks} | self._deferred.runs
 
     def abandon(self, runs: Set[str]) -> None:
         """Stop whatever is done for these runs; nobody wants to hear of it."""
-        for one in [one for one in self._deferred if one[1].run in runs]:
-            self._deferred.remove(one)
+        for run in runs & self._deferred.runs:
+            self._deferred.drop(run)
         for key, task in self._tasks.items():
             if key[0] in runs:
                 self._told[key] = Stop(*key, discharge=False)
@@ -329,7 +345,7 @@ class Executor:
         """Wait for what runs; hand back what takes longer than the grace."""
         self._closing = True
         while self._deferred:
-            self._hand_back(self._deferred.popleft()[1])
+            self._hand_back(self._deferred.take()[1])
         if self._tasks and grace_seconds > 0:
             await asyncio.wait(list(self._tasks.values()), timeout=grace_seconds)
         left = list(self._tasks.values())

@@ -29,7 +29,8 @@ from anabranch.kernel.tracker import Shard, Tracker, loop_name
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Work
 from anabranch.runtime.live_run import LiveRun
-from anabranch.runtime.values.payloads import Resolved, loader, resolve, resolved
+from anabranch.runtime.values.loading import READ_BYTES_MAX, Fetch, Loader, charge_read
+from anabranch.runtime.values.payloads import Resolved, resolved
 from anabranch.runtime.values.sealing import Sealed
 from anabranch.work.port import Task
 from anabranch.work.tracing import traceparent
@@ -37,8 +38,6 @@ from anabranch.work.values.payloads import hash_of, holds_ref, is_ref
 
 #: Names whose values need not be mappings: they are resolved before anything looks at them.
 _ANY_VALUE = ("slot", "answer")
-
-Fetch = Callable[[str], bytes | None]
 
 
 class JobDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -152,10 +151,15 @@ def task_of(
 
 
 def prepare_task(
-    live: LiveRun, job_id: str, *, traces: bool = False, apart: bool = False
+    live: LiveRun,
+    job_id: str,
+    *,
+    traces: bool = False,
+    apart: bool = False,
+    bytes_max: int = READ_BYTES_MAX,
 ) -> Callable[..., Task]:
     """What builds the task from the run as it stands now: `apart` also in another thread, while the
-    run goes on."""
+    run goes on. Its inputs may read so many bytes of large values."""
     state = live.state
     job = state.jobs[job_id]
     work = work_of(live.net.steps[job.step], job)
@@ -166,7 +170,13 @@ def prepare_task(
         names["answer"] = _answer_of(state, job)
     described = describe_job(live, job, work, traces=traces)
     return partial(
-        build_task, described, work, names, sealed=live.sealed, holds_refs=live.holds_refs
+        build_task,
+        described,
+        work,
+        names,
+        sealed=live.sealed,
+        holds_refs=live.holds_refs,
+        bytes_max=bytes_max,
     )
 
 
@@ -185,6 +195,7 @@ def build_task(
     *,
     sealed: Sealed,
     holds_refs: bool = True,
+    bytes_max: int = READ_BYTES_MAX,
 ) -> Task:
     """The job as its performer sees it: large values are resolved, secrets are in their places.
 
@@ -193,7 +204,7 @@ def build_task(
     """
     names = names_of_job(job, shared)
     if holds_refs:
-        names = whole_names(names, fetch)
+        names = whole_names(names, fetch, bytes_max)
     if keyring is not None:
         names["keychain"] = keyring
     if job.sealed_keys or sealed.values:
@@ -219,15 +230,17 @@ def build_task(
         task = msgspec.structs.replace(task, item_keys=job.item_keys)
     if job.attempt == 1 and not job.again and job.progress is None:
         return task
-    return _after_earlier_executions(task, job, fetch)
+    return _after_earlier_executions(task, job, fetch, bytes_max)
 
 
-def _after_earlier_executions(task: Task, job: JobDescription, fetch: Fetch) -> Task:
-    memory, heard = job.memory, job.heard
+def _after_earlier_executions(
+    task: Task, job: JobDescription, fetch: Fetch, bytes_max: int
+) -> Task:
+    memory, heard, load = job.memory, job.heard, Loader(fetch, bytes_max)
     if memory is not None and is_ref(memory):
-        memory = resolve(memory, fetch)
+        memory = resolved(memory, load)
     if heard is not None and holds_ref(heard.result):
-        heard = msgspec.structs.replace(heard, result=resolve(heard.result, fetch))
+        heard = msgspec.structs.replace(heard, result=resolved(heard.result, load))
     return msgspec.structs.replace(
         task,
         postponed=job.postponed,
@@ -248,9 +261,11 @@ def names_of_job(job: JobDescription, shared: Mapping[str, Any]) -> dict[str, An
     return names
 
 
-def whole_names(names: Mapping[str, Any], fetch: Fetch) -> dict[str, Any]:
+def whole_names(
+    names: Mapping[str, Any], fetch: Fetch, bytes_max: int = READ_BYTES_MAX
+) -> dict[str, Any]:
     """Work sees whole values where the log has their stand-ins."""
-    load = loader(fetch)
+    load = Loader(fetch, bytes_max)
     return {
         name: (
             resolved(value, load)
@@ -288,6 +303,9 @@ def _checkpoint(progress: Any, fetch: Fetch) -> Any:
     if not sha256:
         return progress
     content = fetch(sha256)
-    if content is None or hash_of(content) != sha256:
+    if content is None:
+        return None
+    charge_read(len(content))
+    if hash_of(content) != sha256:
         return None
     return {"checkpoint": msgspec.json.decode(content)}

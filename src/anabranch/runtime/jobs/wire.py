@@ -14,7 +14,6 @@ and those that a parent put into the arguments of its child travel with the job 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -28,7 +27,6 @@ from anabranch.kernel.tracker import Shard
 from anabranch.net.net import Net, Work
 from anabranch.net.reads import reads_keychain
 from anabranch.runtime.jobs.tasks import (
-    Fetch,
     JobDescription,
     build_task,
     checkpoint_hash,
@@ -38,6 +36,7 @@ from anabranch.runtime.jobs.tasks import (
     whole_names,
 )
 from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.loading import Fetch
 from anabranch.runtime.values.sealing import Sealed
 from anabranch.work.loops.collections.port import KIND
 from anabranch.work.port import Task
@@ -130,11 +129,13 @@ def _rendered(
         return None
     if live.net.asks_credentials and reads_keychain(work.inputs):
         return None
-    names = names_of_job(job, shared_names(live))
-    if live.holds_refs:
-        names = whole_names(names, fetch)
+
+    def render() -> Mapping[str, Any]:
+        names = names_of_job(job, shared_names(live))
+        return rendered_inputs(work, whole_names(names, fetch) if live.holds_refs else names)
+
     try:
-        inputs = evaluate(partial(rendered_inputs, work, names))
+        inputs = evaluate(render)
     except TakesLong:  # the worker has the time
         return None
     try:

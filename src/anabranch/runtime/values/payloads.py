@@ -8,7 +8,8 @@ for the expressions of the kernel).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import is_not
 from typing import Any
 
 import msgspec
@@ -18,25 +19,21 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.evolve_loops import MANIFEST
 from anabranch.kernel.tracker import in_order
 from anabranch.kernel.values import ContextPatch
+from anabranch.runtime.values.loading import READ_BYTES_MAX, Fetch, Load, Loader, charge_parts
 from anabranch.work.values.payloads import (
     KIND,
     PLACE,
     REF,
-    decode_kept,
     encoded,
     hash_of,
     holds_ref,
     is_ref,
-    purged,
 )
 from anabranch.work.values.results import ResultPolicy, seen_by_tasks, stand_in
 
 _POLICY = ResultPolicy()  # of results for which nobody has said anything
 _encode = msgspec.json.Encoder().encode
 _MARK = _encode(KIND)
-
-Fetch = Callable[[str], bytes | None]  # the content of a payload by its hash
-Load = Callable[[str], Any]  # its value
 
 
 class TooLarge(AnabranchError):
@@ -100,30 +97,43 @@ def mentions_ref(value: Any) -> bool:
 
 def resolve(value: Any, fetch: Fetch) -> Any:
     """The value with every stand-in in it replaced by what it stands for."""
-    return resolved(value, loader(fetch))
-
-
-def loader(fetch: Fetch) -> Load:
-    """Reads payloads by their hash; one that is gone is an error that says so."""
-
-    def load(sha256: str) -> Any:
-        content = fetch(sha256)
-        if content is None:
-            raise purged(sha256)
-        return decode_kept(sha256, content)
-
-    return load
+    return resolved(value, Loader(fetch))
 
 
 def resolved(value: Any, load: Load) -> Any:
-    if not holds_ref(value):
-        return value
+    """The same, by whoever loads them; a value without stand-ins is given as it is. Every look is
+    charged: a template can look at one value any number of times."""
     if isinstance(value, list):
-        return [resolved(each, load) for each in value]
+        charge_parts(len(value))
+        if not any(map(_has_parts, value)):
+            return value
+        items = [resolved(each, load) for each in value]
+        return items if any(map(is_not, items, value)) else value
+    if not isinstance(value, Mapping):
+        return value
+    charge_parts(len(value))
     if not is_ref(value):
-        whole = {key: resolved(each, load) for key, each in value.items()}
+        whole = {
+            key: resolved(each, load) if _has_parts(each) else each for key, each in value.items()
+        }
+        if not any(whole[key] is not each for key, each in value.items()):
+            return value
         return _with_results(whole) if MANIFEST in whole else whole
-    return seen_by_tasks(load(str(value[REF]["ref"]).removeprefix(PLACE)), value)
+    ref = value[REF]
+    loaded = load(str(ref["ref"]).removeprefix(PLACE), _said(ref))
+    if isinstance(loaded, Mapping):
+        charge_parts(len(loaded))
+    return seen_by_tasks(loaded, value)
+
+
+def _has_parts(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _said(ref: Mapping[str, Any]) -> int:
+    """How large it is, as it says itself: anybody may have written that."""
+    size = ref.get("bytes")
+    return min(max(size, 0), READ_BYTES_MAX) if type(size) is int else 0
 
 
 def _with_results(whole: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from anabranch.errors import NotFound
 from anabranch.runtime.live_run import load_state
-from anabranch.runtime.values.payloads import Fetch, resolve
+from anabranch.runtime.values.loading import Fetch
+from anabranch.runtime.values.payloads import resolve
 from anabranch.store.ports import Store
 
 

@@ -15,22 +15,27 @@ import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError
 from anabranch.runtime.live_run import LiveRun
-from anabranch.runtime.values.payloads import (
+from anabranch.runtime.values.loading import (
+    READ_BYTES_MAX,
     Fetch,
+    charge_read,
+    read_payload,
+    require_readable,
+)
+from anabranch.runtime.values.payloads import (
     Light,
     Resolved,
     TooLarge,
     lighten,
-    loader,
     may_exceed,
     resolved,
 )
 from anabranch.work.values.payloads import is_ref, purged
 
+__all__ = ["CACHE_BYTES", "READ_BYTES_MAX", "RunValues", "StoredValues"]
+
 #: Decoded values that stay in memory, by the size of their JSON.
 CACHE_BYTES = 16 * 1024 * 1024
-#: What the expressions of one turn of a run may read of large values.
-READ_BYTES_MAX = 256 * 1024 * 1024
 
 Keep = Callable[[str, LiveRun, Light], None]  # the name of the run, which may have no state yet
 MayRead = Callable[[str, str], bool]  # a run, the hash of a payload
@@ -59,25 +64,19 @@ class StoredValues:
         self._decoded_bytes = 0
         self.overfull = False
 
-    def load(self, sha256: str) -> tuple[int, Any]:
-        """The size and the value of a payload."""
+    def load(self, sha256: str, said: int, charge: Callable[[int], None]) -> Any:
+        """The value of a payload. Whether it is known already changes nothing in what is charged:
+        a turn ends at the same place after a restart."""
         known = self._decoded.get(sha256)
         if known is not None:
+            charge(known[0])
             self._decoded.move_to_end(sha256)
-            return known
-        size = 0
-
-        def fetch(wanted: str) -> bytes | None:
-            nonlocal size
-            content = self._fetch(wanted)
-            size = len(content or b"")
-            return content
-
-        value = loader(fetch)(sha256)
+            return known[1]
+        size, value = read_payload(self._fetch, sha256, said, charge)
         self._decoded[sha256] = (size, value)
         self._decoded_bytes += size
         self.overfull = self._decoded_bytes > CACHE_BYTES
-        return size, value
+        return value
 
     def trim(self) -> None:
         """After a turn: no more stays in memory than the cache may hold."""
@@ -125,20 +124,16 @@ class RunValues(msgspec.Struct, gc=False):
             return values
         return {key: self.fit(value) for key, value in values.items()}
 
-    def _load(self, sha256: str) -> Any:
+    def _load(self, sha256: str, said: int) -> Any:
         if not self.stored.may_read(self.run, sha256):
             gone = purged(sha256)  # a worker can name any payload: that gives no right to read it
             raise ExpressionError(str(gone), code=gone.code)
         try:
-            size, value = self.stored.load(sha256)
+            return self.stored.load(sha256, said, self._charge)
         except AnabranchError as error:
             raise ExpressionError(str(error), code=error.code) from None
+
+    def _charge(self, size: int) -> None:
         self.bytes_read += size
-        if self.bytes_read > self.stored.read_bytes_max:
-            raise ExpressionError(
-                f"expressions read {self.bytes_read:,} bytes of large values at once, over the "
-                f"limit of {self.stored.read_bytes_max:,} (setting "
-                "ANABRANCH_EXPRESSION_BYTES_MAX): let a step select what is needed",
-                code="expression_bytes_max",
-            )
-        return value
+        require_readable(self.bytes_read, self.stored.read_bytes_max)
+        charge_read(size)

@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Any, Protocol
 
@@ -27,9 +27,12 @@ KIND = "result_ref"
 PLACE = "anabranch:sha256:"
 _SCALARS = (type(None), bool, int, float, str)
 _GZIP = b"\x1f\x8b"  # no JSON text begins like this
+_PIECE = 256 * 1024  # is unpacked at once
 _HASH = re.compile(r"[0-9a-f]{64}")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+
+Pay = Callable[[int], None]  # told how many bytes it is by now, all together
 
 
 class PayloadPort(Protocol):
@@ -84,11 +87,24 @@ def encoded(value: Any, compression: str = "none") -> bytes:
     return gzip.compress(content, 6, mtime=0) if compression == "gzip" else content
 
 
-def decoded(content: bytes) -> Any:
-    """The value of a payload, compressed or not."""
+def decoded(content: bytes, pay: Pay | None = None) -> Any:
+    """The value of a payload, compressed or not. `pay` is asked before each part is unpacked or
+    decoded."""
+    if pay is not None:
+        pay(len(content))
     if is_packed(content):
-        content = gzip.decompress(content)
+        content = gzip.decompress(content) if pay is None else _unpacked(content, pay)
     return _decode(content)
+
+
+def _unpacked(content: bytes, pay: Pay) -> bytes:
+    parts, size = [], 0
+    with gzip.GzipFile(fileobj=BytesIO(content)) as packed:
+        while part := packed.read(_PIECE):
+            size += len(part)
+            pay(size)
+            parts.append(part)
+    return b"".join(parts)
 
 
 def is_packed(content: bytes) -> bool:
@@ -186,8 +202,8 @@ async def load(port: PayloadPort | None, place: str) -> Any:
     return decode_kept(sha256, content)
 
 
-def decode_kept(sha256: str, content: bytes) -> Any:
+def decode_kept(sha256: str, content: bytes, pay: Pay | None = None) -> Any:
     try:
-        return decoded(content)
+        return decoded(content, pay)
     except (ValueError, RecursionError, zlib.error, OSError, EOFError) as error:
         raise InputError(f"the payload {sha256} cannot be read: {error}") from None
