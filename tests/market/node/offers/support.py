@@ -119,9 +119,6 @@ class Directory:
     def is_trusted(self, node_id: str) -> bool:
         return node_id in self.known
 
-    def is_trusted(self, node_id: str) -> bool:
-        return node_id in self.known
-
 
 class Outcome(msgspec.Struct, frozen=True):
     kind: str
