@@ -90,7 +90,7 @@ class ConnectionLimiter:
 
     def unread(self, caller: str) -> int:
         """Bytes of answers that this caller has not read yet."""
-        return sum([one.get_write_buffer_size() for one in self._transports.get(caller, ())])
+        return sum([unsent(one) for one in self._transports.get(caller, ())])
 
     def end(self, transport: Any) -> None:
         if transport in self._busy:
@@ -135,11 +135,19 @@ class ConnectionLimiter:
 
     def _is_read(self, transport: Any, now: float) -> bool:
         """Whether somebody reads an answer: every now and then there is less of it left."""
-        left = transport.get_write_buffer_size()
+        left = unsent(transport)
         before, since = self._unread.get(transport, (left + 1, now))
         if left < before:
             self._unread[transport] = before, since = left, now
         return bool(left) and since > now - self.idle_seconds
+
+
+def unsent(transport: Any) -> int:
+    """Bytes that wait to be sent. With TLS most of them are encrypted already and wait in the
+    transport of the socket, which the one above does not count (Python 3.11 to 3.14)."""
+    below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    size: int = transport.get_write_buffer_size()
+    return size if below is None else size + below.get_write_buffer_size()
 
 
 class _Watched(asyncio.Protocol):
