@@ -45,6 +45,7 @@ from anabranch.surfaces.http.guard import (
     origins,
 )
 from anabranch.surfaces.http.guard.shares import SHARES, Shares
+from anabranch.surfaces.http.guard.unread_answers import UNREAD
 from anabranch.surfaces.http.opening import Opening
 from anabranch.surfaces.http.sockets import bind, told_if_in_use
 from anabranch.surfaces.loopback import warn_of_loopback
@@ -190,6 +191,7 @@ class Server:
             **self._more,
         )
         made[auth.GATEKEEPER], made[origins.POLICY] = keeper, keeper.policy
+        made[UNREAD] = self.limiter.unread
         self.shares = made[SHARES]
         self.limiter.spare = self.shares.spare
         made.on_response_prepare.extend([auth.add_headers, let_stream])
