@@ -11,6 +11,7 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.operations.workers import claims
+from anabranch.runtime.jobs import wire
 from anabranch.runtime.live_run import history
 from anabranch.surfaces.http.resources import workers
 from surfaces.worker.support import LOOP, ONE, Server, playbook, run, serving, until
@@ -236,15 +237,23 @@ def test_a_claim_that_is_asked_again_under_its_name_gets_the_same_jobs() -> None
 def test_an_answer_to_a_claim_ends_where_its_bytes_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The jobs that have no room in it go to whoever asks next, as if they had not been out."""
     monkeypatch.setattr(workers, "CLAIM_BYTES", 100_000)
-    monkeypatch.setattr(claims, "PACKED_AT_ONCE", 1)
+    packed: list[str] = []
+
+    def to_wire(live: Any, job: str, *args: Any, **more: Any) -> Any:
+        packed.append(job)
+        return wire.to_wire(live, job, *args, **more)
+
+    monkeypatch.setattr(claims, "to_wire", to_wire)
 
     async def scenario() -> None:
         async with serving() as server:
-            names = [await server.start(ONE, given=str(n) * 40_000) for n in range(7)]
-            await until(lambda: server.parts.engine.pools.waiting("gpu") == 7)
-            given = [await server.claim(max=7, claim="c", worker=f"w{n}") for n in range(3)]
-            assert [len(one["tasks"]) for one in given] == [3, 3, 1]
-            assert await server.claim(max=7, claim="c", worker="w0") == given[0]
+            names = [await server.start(ONE, given=str(n) * 40_000) for n in range(10)]
+            await until(lambda: server.parts.engine.pools.waiting("gpu") == 10)
+            given = [await server.claim(max=10, claim="c", worker="w0")]
+            assert len(packed) < 10, "few are packed beyond the limit"
+            given += [await server.claim(max=10, claim="c", worker=f"w{n}") for n in range(1, 4)]
+            assert [len(one["tasks"]) for one in given] == [3, 3, 3, 1]
+            assert await server.claim(max=10, claim="c", worker="w0") == given[0]
             tasks = [task for one in given for task in one["tasks"]]
             assert sorted(task["run"] for task in tasks) == sorted(names)
             for task in tasks:

@@ -56,6 +56,7 @@ LEASE_SECONDS = (1.0, 24 * 3600.0)
 NAME_MAX = 200
 CLAIMS_KEPT = 1000  # answers that can be asked for again
 PACKED_AT_ONCE = 50
+FEW_PACKED_AT_ONCE = 8
 LOOKUPS_KEPT = 10_000  # jobs whose credentials are known from when they were handed out
 
 #: The items of a shard, read in the engine's own process.
@@ -323,14 +324,16 @@ class Claims:
     async def _packed(
         self, keys: Sequence[Key], worker: str, items: ItemsWanted, bytes_max: int
     ) -> Claimed:
+        """Few are packed at once where bytes are counted: what is packed beyond them is small."""
         tasks: list[ClaimedJob] = []
         runs: dict[str, dict[str, Any]] = {}
         size = at = 0
-        while at < len(keys) and (size < bytes_max or not bytes_max):
-            some = keys[at : at + PACKED_AT_ONCE]
-            at += len(some)
+        full = False
+        while at < len(keys) and not full:
+            some = keys[at : at + (FEW_PACKED_AT_ONCE if bytes_max else PACKED_AT_ONCE)]
             packed = await asyncio.gather(*(self._pack(key, worker, items) for key in some))
             for leased in packed:
+                at += 1
                 live = self._engine.live_run(leased.run) if leased is not None else None
                 if leased is None or live is None:
                     continue
@@ -339,6 +342,8 @@ class Claims:
                     size += _size_of(runs[leased.run]) if bytes_max else 0
                 tasks.append(leased)
                 size += _size_of(leased) if bytes_max else 0
+                if full := 0 < bytes_max <= size:
+                    break
         await self._give_back(keys[at:], worker, "the answer to its claim was full")
         return Claimed(tasks=tasks, runs=runs)
 

@@ -120,6 +120,7 @@ def make_application(
     app[REPEATS] = IdempotencyKeys(cluster.server if cluster is not None else "")
     app[BATCHER] = batcher or WriteBatcher(parts.store)
     app[PARSING] = asyncio.Semaphore(PARSED_AT_ONCE)
+    app[payloads.READING] = asyncio.Semaphore(payloads.READ_AT_ONCE)
     app[rpc.CHAIN] = rpc.Chain(settings)
     app[runs.ENDED_RUNS] = EndedRuns()
     app[openapi.DESCRIBED] = openapi.Described(routes)

@@ -16,9 +16,10 @@ import msgspec
 from aiohttp import web
 
 from anabranch import __version__
+from anabranch.surfaces.http.guard.unread_answers import SHARED
 from anabranch.surfaces.http.io.problems import MEDIA as PROBLEM
 from anabranch.surfaces.http.io.problems import ProblemDocument
-from anabranch.surfaces.http.io.request_body import answer
+from anabranch.surfaces.http.io.request_body import json_answer
 from anabranch.surfaces.http.routes import API, Query, Route
 
 _NAME = re.compile(r"{(\w+)}")
@@ -213,7 +214,8 @@ DESCRIBED = web.AppKey("described", Described)
 
 async def show(request: web.Request) -> web.StreamResponse:
     described = request.app[DESCRIBED]
-    return answer(msgspec.Raw(await asyncio.to_thread(described.written)))
+    request[SHARED] = True
+    return json_answer(await asyncio.to_thread(described.written))
 
 
 ROUTES = (

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from anabranch.kernel.explain import Unfinished
 from anabranch.operations.read.steps.step_view import does
 from anabranch.operations.read.waiting import in_words, is_command, stands
+from anabranch.surfaces.http.guard.unread_answers import SHARED
 from anabranch.surfaces.ui.scripts import bundle
 from anabranch.surfaces.ui.views import formatting
 
@@ -138,4 +139,5 @@ async def serve_static(request: web.Request) -> web.Response:
     current = request.match_info["version"] == _version()
     kept = "public, max-age=31536000, immutable" if current else "no-cache"
     headers = {**HEADERS, "Cache-Control": kept}
+    request[SHARED] = True
     return web.Response(body=content, content_type=kind, charset="utf-8", headers=headers)

@@ -13,6 +13,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -28,6 +29,7 @@ from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
+from anabranch.surfaces.http.guard.unread_answers import require_room
 
 T = TypeVar("T")
 THREADS = 8
@@ -58,10 +60,17 @@ class Readers:
         self._near: ReadHandle | None = None
         self._timelines = Timelines()
         self._pool = ThreadPoolExecutor(THREADS, "anabranch-read")
+        self._places = asyncio.Semaphore(THREADS)
 
-    async def __call__(self, work: Callable[[ReadHandle], T]) -> T:
+    async def __call__(
+        self, work: Callable[[ReadHandle], T], check: Callable[[], None] = lambda: None
+    ) -> T:
+        """What was read and is not taken yet is little: no more is begun meanwhile. `check` may
+        raise when its turn has come."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._run, work)
+        async with self._places:
+            check()
+            return await loop.run_in_executor(self._pool, self._run, work)
 
     def _run(self, work: Callable[[ReadHandle], T]) -> T:
         looking: ReadHandle | None = getattr(self._local, "looking", None)
@@ -69,15 +78,17 @@ class Readers:
             looking = self._local.looking = self._open()
         return work(looking)
 
-    async def read_inline(self, work: Callable[[ReadHandle], T]) -> T:
+    async def read_inline(
+        self, work: Callable[[ReadHandle], T], check: Callable[[], None] = lambda: None
+    ) -> T:
         if self._parts.store.cluster is not None:
-            return await self(work)
+            return await self(work, check)
         if self._near is None:
             self._near = self._open(near=True)
         try:
             return work(self._near)
         except TooLargeInline:
-            return await self(work)
+            return await self(work, check)
 
     def _open(self, *, near: bool = False) -> ReadHandle:
         store = self._parts.store
@@ -108,7 +119,7 @@ READERS = web.AppKey("readers", Readers)
 
 async def look(request: web.Request, work: Callable[[ReadHandle], T]) -> T:
     """Do this reading beside the event loop."""
-    return await request.app[READERS](work)
+    return await request.app[READERS](work, partial(require_room, request))
 
 
 async def read_inline(request: web.Request, work: Callable[[ReadHandle], T]) -> T:
@@ -117,7 +128,7 @@ async def read_inline(request: web.Request, work: Callable[[ReadHandle], T]) -> 
     A hop to a thread and back takes longer than looking at a small run. The work weighs what it
     reads, or reads through `by.read`, which does; it may be begun twice.
     """
-    return await request.app[READERS].read_inline(work)
+    return await request.app[READERS].read_inline(work, partial(require_room, request))
 
 
 async def close_readers(app: web.Application) -> AsyncIterator[None]:

@@ -16,6 +16,10 @@ from anabranch.surfaces.http.io.request_body import answer, bad_parameter, read_
 from anabranch.surfaces.http.routes import API, SETTINGS, Query, Route
 from anabranch.work.values.payloads import is_packed, unpack
 
+#: Payloads may be the largest of all answers, and small ones are read in no time: few at once.
+READING = web.AppKey("reading_payloads", asyncio.Semaphore)
+READ_AT_ONCE = 2
+
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -24,11 +28,11 @@ async def show(request: web.Request) -> web.StreamResponse:
     if not _HASH.fullmatch(sha256):
         said = "a payload is named by its SHA-256, 64 digits 0-9a-f"
         raise ApiError(400, "payload_hash", said, "take it from `_ref` of a result")
-    content = await look(request, lambda by: by.store.payload(sha256))
+    settings = request.app[SETTINGS]
+    async with request.app[READING]:
+        content = await look(request, lambda by: _unpacked(settings, by.store.payload(sha256)))
     if content is None:
         raise NotFound(f"there is no payload {sha256}; it may have been deleted")
-    if is_packed(content):
-        content = await asyncio.to_thread(_unpacked, request.app[SETTINGS], content)
     return web.Response(
         body=content,
         content_type="application/json",
@@ -51,7 +55,9 @@ async def referred(request: web.Request) -> web.StreamResponse:
     return answer(await look(request, read))
 
 
-def _unpacked(settings: Settings, content: bytes) -> bytes:
+def _unpacked(settings: Settings, content: bytes | None) -> bytes | None:
+    if content is None or not is_packed(content):
+        return content
     return unpack(content, settings.payload_bytes_max, "the payload")
 
 

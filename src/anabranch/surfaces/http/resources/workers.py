@@ -32,6 +32,7 @@ from anabranch.pools.seen.pool_cards import PoolCard
 from anabranch.runtime.messages.codec import RunElsewhere
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.guard.shares import long_request
+from anabranch.surfaces.http.guard.unread_answers import require_room
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import (
     LIMITS,
@@ -58,6 +59,7 @@ from anabranch.surfaces.http.io.work_shapes import (
     Withdrawn,
     WorkerList,
 )
+from anabranch.surfaces.http.resources.payloads import READING
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Handler, Query, Route
 from anabranch.work.port import parked_job
 from anabranch.work.secrets.oauth2 import KeychainError
@@ -313,7 +315,10 @@ async def payload(request: web.Request) -> web.Response:
     if not _HASH.fullmatch(sha256):
         hint = "take it from a ref of the task"
         raise ApiError(400, "parameter", f"{sha256[:80]!r} is not a SHA-256 in hex", hint)
-    content = await _pools(request).supply.payload(_out(request), sha256)
+    out = _out(request)
+    async with request.app[READING]:
+        require_room(request)
+        content = await _pools(request).supply.payload(out, sha256)
     return web.Response(body=content, content_type="application/octet-stream")
 
 
