@@ -53,7 +53,7 @@ def add_table(
             require_unpacked(request)
             call = await _call(request, api, who_calls, reading)
             if _is_known(call):
-                hold(request, call.caller.actor)
+                hold(request)
             return response(await api.handle(call))
         except NodeError as error:
             answer = _problem(error.status, error.code, error.message, error.headers)

@@ -180,11 +180,10 @@ async def until_answered(request: web.Request, handler: Handler) -> web.StreamRe
             limiter.end(transport)
 
 
-def hold(request: web.Request, caller: str) -> None:
+def hold(request: web.Request) -> None:
     """Somebody who is known asks: the connection makes no room until there is an answer."""
-    limiter = request.app.get(LIMITER)
-    if limiter is not None and limiter.begin(request.transport, caller) > UNREAD_MAX:
-        raise _unread(caller)
+    if (limiter := request.app.get(LIMITER)) is not None:
+        limiter.begin(request.transport)
 
 
 def heard(request: web.Request) -> None:

@@ -244,7 +244,7 @@ def framed(page: Page, *, is_open: bool = False) -> Page:
 async def _answered(request: web.Request, page: Page, *, is_open: bool) -> web.StreamResponse:
     try:
         if request.app[PAGES].sessions.find(request):
-            hold(request, OPERATOR.actor)
+            hold(request)
         elif not is_open:
             return await check_site(request, _ask_who)
         return await check_site(request, page)
