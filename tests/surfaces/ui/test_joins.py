@@ -281,7 +281,7 @@ def test_a_fan_of_a_thousand_is_counted_and_its_page_stays_small(
     plain.goto(f"/runs/{run}/joins")
     assert plain.locator("#joins tbody tr").count() == 200
     text = plain.locator("#joins article").inner_text()
-    assert "1,000 away" in text
+    assert "1,000 away" in text or "1,001 away" in text  # south, too, on a very busy machine
     assert "The first 200 of 1,001 slots" in text
     assert "south" in plain.locator("#joins tbody tr").first.inner_text()
     plain.goto(f"/runs/{run}/dispatches")

@@ -30,7 +30,7 @@ OF_WORK: Mapping[str, tuple[str, ...]] = {
     "db_timeout": _SQL,
     "not_found": ALL,
     "out_of_files": ALL,
-    "parse": (*_CALLS, "nats"),
+    "parse": (*_CALLS, "nats", "postgres"),
     "python": ("python",),
     "rate_limit": _CALLS,
     "resource": ("python", *_COMMANDS),
