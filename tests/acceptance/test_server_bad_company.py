@@ -18,6 +18,7 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout
 from bench.station import Station
 
+from anabranch.surfaces.http.io.readers import THREADS
 from hangs import HANG_SECONDS
 from surfaces.cli.support import ADMIT, HELLO
 
@@ -236,6 +237,10 @@ def test_followers_that_never_read_cost_little_memory_and_hold_up_no_other_follo
                     await one.ask("POST", f"/runs/{name}/patch", {"values": {"text": text}})
 
             await say(PATCHES)  # megabytes that a follower has to be told at first
+            # All of the few who read for a server have their caches then.
+            await asyncio.gather(
+                *(one.ask("GET", f"/runs/{name}/events?limit=8") for _ in range(2 * THREADS))
+            )
             before = memory_of(station)
 
             async def company() -> None:

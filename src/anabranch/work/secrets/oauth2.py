@@ -18,7 +18,6 @@ from anabranch.kernel.values import Answer, Fault
 from anabranch.work.kinds import inputs
 from anabranch.work.port import Performer, Task
 from anabranch.work.secrets.redaction import Secret
-from anabranch.work.values.served_json import NotServedJson, build_json
 
 _LIFE_SECONDS = 3600.0  # when the server does not say
 _LIFE_SECONDS_MAX = 10 * 365 * 86_400.0  # a server that says more means "for ever"
@@ -169,6 +168,8 @@ def _body(answer: Answer, name: str) -> Mapping[str, Any]:
         raise _refused(answer.fault, name)
     body = answer.result["data"]
     if isinstance(body, str):  # some servers forget to say that it is JSON
+        from anabranch.work.values.served_json import NotServedJson, build_json  # few come here
+
         try:
             body = build_json(body.encode())
         except NotServedJson:
