@@ -113,10 +113,11 @@ def test_an_engine_that_opens_later_ends_the_waits_that_are_over(tmp_path: Path)
 def test_a_redriven_run_keeps_the_signal_that_was_taken(tmp_path: Path) -> None:
     async def scenario() -> None:
         box = anabranch.Toolbox()
-        fails = [True]
+        fails, both_sent = [True], asyncio.Event()
 
         @box.tool("flaky")
         async def flaky(n: int) -> int:
+            await both_sent.wait()
             if fails[0]:
                 raise ValueError("not yet")
             return n
@@ -130,6 +131,7 @@ def test_a_redriven_run_keeps_the_signal_that_was_taken(tmp_path: Path) -> None:
             begun = await engine.start(text)
             await engine.signal(begun, "paid", {"n": 4})
             await engine.signal(begun, "paid", {"n": 9})
+            both_sent.set()
             assert (await engine.wait(begun)).status == "failed"
             fails[0] = False
             again = await engine.redrive(begun)

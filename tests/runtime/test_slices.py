@@ -194,7 +194,7 @@ class Crowd:
                     with suppress(StoreError):  # it is away for a moment
                         state = self.made.state(name)
                         assert state.run == name
-                        self.made.view_run(name)
+                        await self.made.view_run(name)
                 case 3:
                     with suppress(Refused):  # somebody else has paused it, or let it go on
                         await self._send(name, s.Pause("a test", ""))

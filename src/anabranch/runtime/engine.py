@@ -519,9 +519,9 @@ class EngineLoop:
             raise RunElsewhere(run)
         return self._core.run(run)
 
-    def view_run(self, run: str) -> LiveRun:
+    async def view_run(self, run: str) -> LiveRun:
         """The same, not to be changed, also for a run of another server: what of it is durable."""
-        return self._core.run(run) if self._core.here(run) else self._core.view(run)
+        return await self._followed.view(run)
 
     def keep_payload(self, run: str, sha256: str, content: bytes) -> None:
         """Write this payload with the next batch, for this run."""

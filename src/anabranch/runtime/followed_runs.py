@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel import events as e
-from anabranch.kernel.quiescence import status_of
-from anabranch.kernel.state import Job, State
-from anabranch.runtime.child_runs import is_child_of, may_be_child
+from anabranch.kernel.state import State
 from anabranch.runtime.cluster.member import ClusterMember
 from anabranch.runtime.core import Core, run_exists
-from anabranch.runtime.live_run import history, load_state
+from anabranch.runtime.live_run import LiveRun, history, load_state
 from anabranch.runtime.messages.codec import ELSEWHERE
-from anabranch.runtime.messages.subscribers import Subscribers
+from anabranch.runtime.messages.subscribers import Subscribers, Watching
+from anabranch.runtime.standstill import Look, look_at
 
-STAND_BY_SECONDS = 60
+
+class NotInMemory(Exception):
+    """It is in the store, if anywhere."""
 
 
 class FollowedRuns:
@@ -39,7 +40,7 @@ class FollowedRuns:
     ) -> None:
         self._core = core
         self._store = core.store
-        self._subscribers = subscribers
+        self._subscribers, self._finished = subscribers, subscribers.finished
         self._clock = clock
         self._member = member
         self._check_going = check_going
@@ -87,85 +88,66 @@ class FollowedRuns:
         while True:
             self._check_going()
             if self._member is not None and not self._member.here(run):
-                load = partial(self._stored_state, run)
-                rests = self._stands if standing else None
-                return await self._member.remote.wait(run, load, rests)
-            state = self._settled_here(run, standing)
-            if state is not None:
-                return state
+                look = partial(self._look_in_store, run, standing)
+                return await self._member.remote.wait(run, look, standing=standing)
             try:
-                if not standing:
-                    return await self._subscribers.wait(run)
-                await self._wait_for_move([run, *self._moving_child(self.state(run))])
+                state = await self._wait_here(run, standing)
             except AnabranchError as error:
                 if error.code != ELSEWHERE:  # another server has it now: wait there
                     raise
-
-    async def _wait_for_move(self, runs: Sequence[str]) -> None:
-        """When one of them has changed: what a run waits for may be what its child waits for."""
-        watching = [self._subscribers.watch(run) for run in runs]
-        try:
-            done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                one.result()
-        finally:
-            for one in watching:
-                one.cancel()
+            else:
+                if state is not None:
+                    return state
 
     async def is_settled(self, run: str, *, standing: bool) -> bool:
         """Whether `wait` would return at once."""
         self._check_going()
         if self._member is None or self._member.here(run):
-            return self._settled_here(run, standing) is not None
-        load = partial(self._stored_state, run)
-        rests = self._stands if standing else None
-        return (await self._member.remote.look(run, load, rests))[1] is not None
+            return (await self._look(run, standing)).settled is not None
+        look = partial(self._look_in_store, run, standing)
+        return (await self._member.remote.look(run, look, standing=standing))[1] is not None
 
-    def _settled_here(self, run: str, standing: bool) -> State | None:
-        state = self.state(run)
-        over = state.finished or (standing and self._stands(state))
-        return state if over and self._durable(run, state) else None
+    async def _wait_here(self, run: str, standing: bool) -> State | None:
+        """None when it, or a child that it waits for, has changed."""
+        if not standing and run in self._core.live:
+            return await self._subscribers.wait(run)
+        with closing(Watching(self._subscribers)) as watching:
+            moves = run
+            while watching.add(moves):  # before each look: it may change meanwhile
+                look = await self._look(run, standing)
+                if look.settled is not None:
+                    return look.settled
+                moves = look.moves
+            await watching.wait()
+        return None
 
-    def _stands(self, state: State) -> bool:
-        """Nothing will happen by itself for a while: not a timer, not a job, not in a child."""
-        status = status_of(state)
-        if status == "paused":
-            return not any(job.phase == "running" for job in state.jobs.values())
-        alarm = state.timers.earliest()
-        soon = alarm is not None and alarm - self._clock.now() <= STAND_BY_SECONDS * 1000
-        if status != "waiting" or soon:
-            return False
-        return all(
-            job.wait is not None or self._child_stands(state, job) for job in state.jobs.values()
-        )
+    async def _look(self, run: str, standing: bool) -> Look:
+        """A log may be long and a state large: what is not in memory is read beside the loop."""
+        try:
+            state = self._state_in_memory(run)
+            found = look_at(state, self._state_in_memory, self._clock.now(), standing)
+        except NotInMemory:
+            return await asyncio.to_thread(self._look_in_store, run, standing)
+        return found if found.settled is None or self._durable(run, state) else Look()
 
-    def _child_stands(self, state: State, job: Job) -> bool:
-        child = self._child(state, job)
-        return child is not None and not child.finished and self._stands(child)
+    def _look_in_store(self, run: str, standing: bool) -> Look:
+        head = self._store.head(run)
+        if head is not None and not head.finished and not standing:
+            return Look()
+        state = self._stored_state(run)
+        return look_at(state, self._stored_child, self._clock.now(), standing)
 
-    def _moving_child(self, state: State) -> list[str]:
-        """One that the run waits for and that moves, or one of that child's. As long as it moves,
-        no other child is worth a look."""
-        if status_of(state) != "waiting":
-            return []
-        for job in state.jobs.values():
-            child = self._child(state, job)
-            if child is not None and not child.finished and not self._stands(child):
-                return self._moving_child(child) or [child.run]
-        return []
+    def _state_in_memory(self, run: str) -> State:
+        if any(run in known for known in (self._core.live, self._finished, self._core.broken)):
+            return self.state(run)
+        raise NotInMemory
 
-    def _child(self, state: State, job: Job) -> State | None:
-        run = job.ticket
-        if not may_be_child(run, state.run):
-            return None
-        if run not in self._core.live and self._store.head(run) is None:
-            return None
-        child = self.state(run)
-        return child if is_child_of(child, state.run, job.id) else None
+    def _stored_child(self, run: str) -> State | None:
+        return self._stored_state(run) if self._store.head(run) is not None else None
 
     def _durable(self, run: str, state: State) -> bool:
         """Has everybody who reads the store this state? What is not written yet is told later."""
-        if self._subscribers.finished.get(run) is state:
+        if self._finished.get(run) is state:
             return True  # it was published, and nothing is before it is durable
         head = self._store.head(run)
         return head is not None and head.seq >= state.seq
@@ -174,11 +156,17 @@ class FollowedRuns:
         live = self._core.live.get(run)
         if live is not None:
             return live.state
-        if run in self._subscribers.finished:
-            return self._subscribers.finished[run]
+        if run in self._finished:
+            return self._finished[run]
         if run in self._core.broken:
             return self._core.run(run).state  # raises with the reason
         return self._stored_state(run)
+
+    async def view(self, run: str) -> LiveRun:
+        """Not to be changed; of a run of another server what is durable."""
+        if self._core.here(run):
+            return self._core.run(run)
+        return await asyncio.to_thread(self._core.view, run)
 
     def _stored_state(self, run: str) -> State:
         """As the store has it: what is in memory may be behind another server's."""

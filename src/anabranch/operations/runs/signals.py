@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,9 +14,11 @@ from anabranch.dialects.durations import parse_duration
 from anabranch.errors import InputError, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.signals import sent_before
+from anabranch.kernel.state import State
 from anabranch.net.waits import SIGNAL_NAME
 from anabranch.operations.read.waiting import SignalStatus, signal_status
 from anabranch.operations.runs.verbs import Verbs
+from anabranch.store.ports import Head
 from anabranch.work.values.json_values import require_json
 
 ID_LETTERS = 200
@@ -71,7 +74,7 @@ async def send_signal(verbs: Verbs, run: str, said: s.Signal) -> SignalSent:
     found = verbs.read.find(run).run
     async with repeats_heard(verbs, found, said):
         await verbs.send(found, said)
-    return sent(verbs, found, said)
+    return await sent(verbs, found, said)
 
 
 @asynccontextmanager
@@ -80,12 +83,23 @@ async def repeats_heard(verbs: Verbs, run: str, said: s.Signal) -> AsyncIterator
     try:
         yield
     except Refused as refusal:
-        if refusal.code != "run_finished" or not sent_before(verbs.read.state(run), said):
+        if refusal.code != "run_finished":
+            raise
+        state = await asyncio.to_thread(verbs.read.state, run)
+        if not sent_before(state, said):
             raise
 
 
-def sent(verbs: Verbs, run: str, said: s.Signal) -> SignalSent:
+async def sent(verbs: Verbs, run: str, said: s.Signal) -> SignalSent:
     """What became of a signal that the run has received."""
     head = verbs.read.find(run)
-    became = signal_status(verbs.read.state(run), said.id)
+    became = signal_status(await _durable_state(verbs, head), said.id)
     return SignalSent(run=run, id=said.id, name=said.name, signal=became, status=head.status)
+
+
+async def _durable_state(verbs: Verbs, head: Head) -> State:
+    """It may be large: where memory is ahead of the store, it is read beside the event loop."""
+    live = verbs.engine.live_run(head.run)
+    if live is not None and live.state.seq == head.seq:
+        return live.state
+    return await asyncio.to_thread(verbs.read.state, head.run)

@@ -77,16 +77,16 @@ class JobData:
         self._payloads = StoredPayloads(engine.store)
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
 
-    def definition(self, out: LeaseClaim) -> Definition:
+    async def definition(self, out: LeaseClaim) -> Definition:
         """The source of what the job is part of."""
-        live, _ = require_reader(self._engine, out)
+        live, _ = await require_reader(self._engine, out)
         found = self._engine.store.definition(live.state.definition)
         if found is None:
             raise NotFound(f"the store has no definition {live.state.definition}")
         return found
 
     async def payload(self, out: LeaseClaim, sha256: str) -> bytes:
-        require_reader(self._engine, out)
+        await require_reader(self._engine, out)
         if not self._engine.rights.strictly_payload(out.run, sha256):
             raise purged(sha256)
         content = await self._payloads.get(sha256)
@@ -97,7 +97,7 @@ class JobData:
     async def put_payload(self, out: LeaseClaim, content: bytes) -> str:
         """Keep what is too large for a report; gives its hash. That is another one than the worker
         may expect where the content had a sealed secret of its run in it."""
-        live, _ = require_reader(self._engine, out)
+        live, _ = await require_reader(self._engine, out)
         async with self._reading:
             content = await asyncio.to_thread(self._checked, live.sealed, content)
         return await self._payloads.put(content, out.run)
@@ -110,7 +110,7 @@ class JobData:
 
     async def results(self, out: LeaseClaim, ref: str, first: int, stop: int) -> ResultsPage:
         """Results of a loop that the run of the job may read."""
-        require_reader(self._engine, out)
+        await require_reader(self._engine, out)
         if not self._engine.rights.strictly_loop(out.run, ref):
             raise NotFound(f"the job knows of no loop {ref:.200}", code="no_loop")
         total = await self._loops.size(ref)

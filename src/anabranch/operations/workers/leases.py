@@ -43,6 +43,7 @@ class LeaseHolder(msgspec.Struct, frozen=True):
 
 
 NOBODY = LeaseHolder()
+RESTING = ("waiting", "queued")  # runs of which every job is parked
 
 
 class LeaseClaim(NamedTuple):
@@ -57,21 +58,35 @@ class LeaseClaim(NamedTuple):
 
 def require_lease_holder(engine: EngineLoop, out: LeaseClaim, *phases: str) -> tuple[LiveRun, Job]:
     """The job, if it is out with this very worker under this very attempt and token."""
+    _require_moving(engine, out)
     return _held(engine.load_run(out.run), out, phases)
 
 
-def require_reader(engine: EngineLoop, out: LeaseClaim, *phases: str) -> tuple[LiveRun, Job]:
+async def require_reader(engine: EngineLoop, out: LeaseClaim, *phases: str) -> tuple[LiveRun, Job]:
     """The same at any server: a job may read as long as the store says that it is out. Nothing may
     be changed by what this gives."""
-    return _held(engine.view_run(out.run), out, phases)
+    _require_moving(engine, out)
+    return _held(await engine.view_run(out.run), out, phases)
+
+
+def _require_moving(engine: EngineLoop, out: LeaseClaim) -> None:
+    """To know that a run which only waits has no job out, it need not be brought into memory:
+    whoever asks chooses which, and states are large."""
+    if engine.live_run(out.run) is None:
+        head = engine.store.head(out.run)
+        if head is not None and head.status in RESTING:
+            raise _unknown_job(out)
+
+
+def _unknown_job(out: LeaseClaim) -> Refused:
+    message = f"job {out.job} is not open: it is unknown or already over"
+    return Refused(message, code="unknown_job")
 
 
 def _held(live: LiveRun, out: LeaseClaim, phases: tuple[str, ...]) -> tuple[LiveRun, Job]:
     job = live.state.jobs.get(out.job)
     if job is None:
-        raise Refused(
-            f"job {out.job} is not open: it is unknown or already over", code="unknown_job"
-        )
+        raise _unknown_job(out)
     if job.attempt != out.attempt:
         raise Refused(
             f"job {out.job} is at attempt {job.attempt}, not {out.attempt}: what is said of the "
@@ -89,10 +104,11 @@ def _held(live: LiveRun, out: LeaseClaim, phases: tuple[str, ...]) -> tuple[Live
     return live, job
 
 
-def pool_of(engine: EngineLoop, out: LeaseClaim) -> str | None:
+async def pool_of(engine: EngineLoop, out: LeaseClaim) -> str | None:
     """Whose pool the job is of; None where there is no such job."""
     try:
-        live = engine.view_run(out.run)
+        _require_moving(engine, out)
+        live = await engine.view_run(out.run)
     except (NotFound, Refused):
         return None
     job = live.state.jobs.get(out.job)

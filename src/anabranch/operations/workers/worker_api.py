@@ -115,9 +115,9 @@ class WorkerApi:
         """Where the run of a job is; "" while no server has it."""
         return (await self._engine.directory.owner_urls([run]))[run]
 
-    def pool_of(self, out: LeaseClaim) -> str | None:
+    async def pool_of(self, out: LeaseClaim) -> str | None:
         """Whose pool a job is of; None where there is no such job."""
-        return pool_of(self._engine, out)
+        return await pool_of(self._engine, out)
 
     def require_workers(self, pool: str, worker: str) -> None:
         """Refuse a worker of a pool whose jobs a cluster does: two would share its limits. And one
@@ -142,7 +142,7 @@ class WorkerApi:
 
     async def credential(self, out: LeaseClaim, name: str) -> Credential:
         """A credential that a task of the job looks up by its name."""
-        live, job = require_reader(self._engine, out, "running")
+        live, job = await require_reader(self._engine, out, "running")
         lookups = await self._lookups_of(live, job)
         lookups.require(job.step, name, partial(self._engine.rights.wrote, out.run))
         return await self._find_credential(name)

@@ -103,7 +103,7 @@ class JobPacker:
         """The bytes for the cluster. `asked` are parts that a process has asked for. Raises
         `Refused` or `NotFound` where the job is no longer out, `FolderError` where the folder
         cannot be written."""
-        definition = self._definition(out, leased.definition)
+        definition = await self._definition(out, leased.definition)
         values = await self._values(out, leased, names)
         content = {definition.sha256: definition.content, names.part.sha256: names.part.content}
         sizes = {sha256: len(one) for sha256, one in content.items()}
@@ -132,10 +132,10 @@ class JobPacker:
             )
         )
 
-    def _definition(self, out: LeaseClaim, fingerprint: str) -> Part:
+    async def _definition(self, out: LeaseClaim, fingerprint: str) -> Part:
         known = self._definitions.pop(fingerprint, None)
         if known is None:
-            content = encoded(self._supply.definition(out))
+            content = encoded(await self._supply.definition(out))
             known = Part(hash_of(content), content)
         self._definitions[fingerprint] = known
         while len(self._definitions) > DEFINITIONS_KEPT:

@@ -30,14 +30,12 @@ from anabranch.runtime.messages.codec import (
     write_message,
 )
 from anabranch.runtime.outage import AGAIN_SECONDS
+from anabranch.runtime.standstill import Look
 from anabranch.runtime.values.sealing import Sealed
 from anabranch.store.access_ports import RequestRecord
 from anabranch.store.cluster_ports import Cluster
 from anabranch.store.outages import UNSURE, passes
 from anabranch.store.ports import Batch, Store
-
-#: Whether nothing happens in a run by itself.
-Rests = Callable[[State], bool]
 
 ANSWER_SECONDS = 60.0  # longer than it takes until the runs of a server that died are taken over
 RUN_EXISTS = "run_exists"
@@ -133,31 +131,29 @@ class RemoteRuns:
             if error.code != RUN_EXISTS:
                 raise
 
-    async def wait(self, run: str, load: Callable[[], State], rests: Rests | None) -> State:
-        """The state of the run when it has finished, or with `rests` also when that says so."""
+    async def wait(self, run: str, look: Callable[[], Look], *, standing: bool) -> State:
+        """The state of the run when that says that waiting for it is over."""
         seen, begun = -1, asyncio.get_running_loop().time()
         while True:
             news = self.news
             with _patience():
-                seen, state = await self.look(run, load, rests, seen)
+                seen, state = await self.look(run, look, seen, standing=standing)
                 if state is not None:
                     return state
             await self.changed(news, begun)
 
     async def look(
-        self, run: str, load: Callable[[], State], rests: Rests | None, seen: int = -1
+        self, run: str, look: Callable[[], Look], seen: int = -1, *, standing: bool
     ) -> tuple[int, State | None]:
         """Its last event; and its state, if it has come to that since the event `seen`."""
         head = await asyncio.to_thread(self._store.head, run)
         if head is None:
             raise NotFound(f"there is no run {run}")
-        if not head.finished and rests is None:
+        if not head.finished and not standing:
             return head.seq, None
         if head.seq == seen and head.status != "waiting":  # that may be for a child, which moves
             return head.seq, None
-        state = await asyncio.to_thread(load)
-        over = state.finished or (rests is not None and rests(state))
-        return head.seq, state if over else None
+        return head.seq, (await asyncio.to_thread(look)).settled
 
     async def _answer(self, message: int, news: asyncio.Event, until: float) -> MailAnswer | None:
         """`news` are those since before the message was posted."""

@@ -140,6 +140,31 @@ class Subscribers:
             _tell(waiting, why())
 
 
+class Watching:
+    """Several runs, of which the first change is waited for. Close it at the end."""
+
+    def __init__(self, subscribers: Subscribers) -> None:
+        self._subscribers = subscribers
+        self._changes: dict[str, asyncio.Future[None]] = {}
+
+    def add(self, run: str) -> bool:
+        """False where there is nothing new to watch."""
+        if not run or run in self._changes:
+            return False
+        self._changes[run] = self._subscribers.watch(run)
+        return True
+
+    async def wait(self) -> None:
+        """Raises where there will be no more news of one of them."""
+        done, _ = await asyncio.wait(self._changes.values(), return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            one.result()
+
+    def close(self) -> None:
+        for change in self._changes.values():
+            change.cancel()
+
+
 def _added(listeners: list[T], one: T) -> Callable[[], None]:
     listeners.append(one)
     return partial(listeners.remove, one)

@@ -244,7 +244,7 @@ async def watch(request: web.Request) -> web.Response:
     pools, holder = _pools(request), _holder(request)
     jobs = [LeaseClaim(one.run, one.job, one.attempt, body.worker, holder) for one in body.jobs]
     if holder.pools:
-        for pool in {pools.pool_of(out) for out in jobs}:
+        for pool in {await pools.pool_of(out) for out in jobs}:
             if pool is not None:
                 _require_pool(request, pool)
     with long_request(request, "claims") if body.wait_seconds > 0 else nullcontext():
@@ -304,7 +304,7 @@ async def release(request: web.Request) -> web.Response:
 
 
 async def definition(request: web.Request) -> web.Response:
-    found = _pools(request).supply.definition(_out(request))
+    found = await _pools(request).supply.definition(_out(request))
     return answer(
         Source(found.fingerprint, found.dialect, found.name, found.source, found.origin or "")
     )

@@ -154,7 +154,7 @@ class LocalRunBackend(LocalTopic):
                     how = await line.send(
                         lambda audit: say(parts.store, lambda: parts.engine, found, said, audit)
                     )
-            return sent(parts.verbs, found, said), how
+            return await sent(parts.verbs, found, said), how
 
     async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Purged:
         with self._store.writing() as store:
