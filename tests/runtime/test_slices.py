@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, cast
@@ -20,12 +21,13 @@ from anabranch.kernel.events import ContextPatched, JobReported
 from anabranch.kernel.values import ContextPatch, Fault
 from anabranch.runtime import recovery, slices
 from anabranch.runtime.engine import EngineLoop
-from anabranch.runtime.live_run import load_state
+from anabranch.runtime.live_run import SHORT_LOG, load_state
 from anabranch.runtime.slices import Slices
 from anabranch.store.memory.cluster import MemoryServer, SharedMemory
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.outages import AWAY
 from anabranch.store.ports import Store
+from hangs import HANG_SECONDS
 from seeds import seeds
 
 from .support import Doing, engine, forever, log_of, playbook, run, start, step, until
@@ -156,6 +158,42 @@ def test_jobs_that_were_put_off_are_handed_back_at_the_end() -> None:
 
     run(work())
     assert {task.step for task in doing.tasks} == {f"s{n}" for n in range(40)}
+
+
+class SlowToRead(MemoryStore):
+    """Reads logs only once the event loop has had a turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.turned = threading.Event(), threading.Event()
+        self.waited: list[bool] = []
+
+    def read_many(self, runs: Sequence[str]) -> Any:
+        self.asked.set()
+        self.waited.append(self.turned.wait(HANG_SECONDS / 10))
+        return super().read_many(runs)
+
+
+def test_the_event_loop_turns_while_a_run_is_brought_into_memory() -> None:
+    store = SlowToRead()
+
+    async def work() -> None:
+        async with engine(store, {"doing": Doing()}, sharing=True) as made:
+            name = await start(made, held())
+            for n in range(SHORT_LOG):
+                await made.send(name, s.PatchContext((ContextPatch("n", n),), "a test"))
+            assert made._core.evict(made.clock.now(), 0) == 1
+            sending = asyncio.create_task(
+                made.send(name, s.PatchContext((ContextPatch("go", True),), "a test"))
+            )
+            while not store.asked.is_set():
+                await asyncio.sleep(0)
+            store.turned.set()
+            await sending
+            assert (await made.wait(name)).status == "completed"
+
+    run(work())
+    assert store.waited == [True]
 
 
 # -- whatever others do meanwhile --------------------------------------------------------------

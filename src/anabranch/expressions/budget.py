@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -131,6 +131,16 @@ def pause() -> None:
     wait = PAUSE.get()
     if wait is not None:
         wait()
+
+
+#: Does one piece of such work, which nobody else has a part in, while whoever waits goes on.
+BESIDE: ContextVar[Callable[[Callable[[], Any]], Any] | None] = ContextVar("beside", default=None)
+
+
+def do_beside(work: Callable[[], T]) -> T:
+    """What this comes to. Whoever waits for the work as a whole may go on meanwhile."""
+    beside = BESIDE.get()
+    return work() if beside is None else cast(T, beside(work))
 
 
 def charge_shared(units: int) -> None:

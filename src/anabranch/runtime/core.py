@@ -20,7 +20,7 @@ from anabranch.errors import (
     NotFound,
     Refused,
 )
-from anabranch.expressions.budget import HELD_WORK_MAX, PAUSE, TurnBudget
+from anabranch.expressions.budget import HELD_WORK_MAX, PAUSE, TurnBudget, do_beside
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import reason_of
@@ -33,7 +33,7 @@ from anabranch.runtime.child_runs import Arrival, ChildRuns
 from anabranch.runtime.effects import DurableEvents, Effect, Replied, Turned
 from anabranch.runtime.jobs.concurrency import JobQueues
 from anabranch.runtime.jobs.pool_queues import EVERY_POOL, PoolQueues
-from anabranch.runtime.live_run import LiveRun, load_state
+from anabranch.runtime.live_run import LiveRun, StoredRuns
 from anabranch.runtime.messages.codec import Sayable, answer_bytes, elsewhere, write_message
 from anabranch.runtime.metrics.engine_metrics import EngineMetrics
 from anabranch.runtime.nets import Nets
@@ -46,7 +46,6 @@ from anabranch.runtime.values.read_rights import ReadRights, before
 from anabranch.runtime.values.sealing import Sealed, opened
 from anabranch.runtime.values.stored_values import READ_BYTES_MAX, RunValues, StoredValues
 from anabranch.store.access_ports import RequestRecord
-from anabranch.store.damage import require_end, require_sound
 from anabranch.store.ports import Batch, Commit, Head, Record, StateSnapshot, Store
 
 #: Stimuli in one turn: bounds how long it can take. Of many more, some are turned while what the
@@ -89,13 +88,13 @@ class Core:
         self._run_limits = run_limits or RunLimits()
         self.store = store
         self.nets = nets
+        self._stored = StoredRuns(store, nets)
         self.job_queues = job_queues
         #: Without any, the engine does the work of every pool itself.
         self.pools = pools or PoolQueues(here=EVERY_POOL)
         self.engine_metrics = EngineMetrics()
         self.live: dict[str, LiveRun] = {}
-        #: One entry for each run set aside, until the engine is started again: no more than there
-        #: are unfinished runs, and nothing of theirs is kept.
+        #: Runs set aside, until the engine is started again; nothing of theirs is kept.
         self.broken: dict[str, BaseException] = {}
         #: Runs that stay in the store and need what is not here, as their definitions say; whoever
         #: wakes one sets it aside.
@@ -170,7 +169,7 @@ class Core:
             raise run_exists(run)
         sealed = opened(self.store.sealed(sealed_as), run) if sealed_as else Sealed()
         sealed.unwritten = bool(sealed.values)
-        self.open_run(run, self.nets.get(definition), sealed)
+        self.open_run(run, do_beside(lambda: self.nets.get(definition)), sealed)
 
     def keep_payload(self, run: str, sha256: str, content: bytes) -> None:
         """Write this payload with the next batch, for this run."""
@@ -537,7 +536,7 @@ class Core:
         if head.finished:  # it must not come back into memory: nothing would let it go again
             raise Refused(f"run {run} has ended: {head.status}", code="run_finished")
         try:
-            return self.adopt(head, *self.store.read_many([run])[run])
+            return self.adopt(head, *self._stored.read(head))
         except (DefinitionError, MissingRequirements) as error:
             self._set_aside(run, error)
             raise self.aside(run) from None
@@ -552,23 +551,11 @@ class Core:
             raise NotFound(f"there is no run {run}")
         if head.finished:
             raise Refused(f"run {run} has ended: {head.status}", code="run_finished")
-        return self._loaded(head, *self.store.read_many([run])[run])
-
-    def _loaded(
-        self, head: Head, snapshot: StateSnapshot | None, tail: Sequence[Record]
-    ) -> LiveRun:
-        require_sound(head)
-        state = load_state(snapshot, tail, head.run)
-        require_end(head, state)
-        live = LiveRun(self.nets.get(head.definition), state)
-        if live.net.sealed or state.sealed:
-            live.sealed = opened(self.store.sealed(head.run), head.run)
-        live.holds_refs = True  # perhaps; whoever builds its tasks looks
-        return live
+        return self._stored.load(head, *self._stored.read(head))
 
     def adopt(self, head: Head, snapshot: StateSnapshot | None, tail: Sequence[Record]) -> LiveRun:
         """Bring a stored run into memory; raises `DamagedRun` where that makes no sense."""
-        live = self._loaded(head, snapshot, tail)
+        live = self._stored.load(head, snapshot, tail)
         if self.reactions.has_crew:  # whoever only records needs nothing of what work needs
             self.require(live.net, live.state)
         live.snapshot_seq = snapshot.seq if snapshot is not None else 0
@@ -576,8 +563,7 @@ class Core:
         live.log_bytes = sum(len(row.events) for row in tail)
         if snapshot is not None:
             live.log_bytes = self.store.weight(head.run, 0, head.seq + 1)[1]
-        self.live[head.run] = live
-        return live
+        return self.live.setdefault(head.run, live)  # somebody may have been faster
 
     def set_wake(self, run: str, at: int) -> None:
         """A run that stays in the store wants a tick then."""

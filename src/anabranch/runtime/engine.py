@@ -36,7 +36,6 @@ from anabranch.runtime.cluster.remote_news import MovedListener
 from anabranch.runtime.core import Core, run_exists
 from anabranch.runtime.defects import is_known, log_defect
 from anabranch.runtime.effects import DurableEvents, Execute, Replied, Stop, Turned
-from anabranch.runtime.followed_runs import FollowedRuns
 from anabranch.runtime.housekeeping import Housekeeping
 from anabranch.runtime.jobs.concurrency import job_queues_for
 from anabranch.runtime.jobs.executor import Executor, SecretScope
@@ -44,6 +43,7 @@ from anabranch.runtime.jobs.pool_queues import PoolQueues
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.log_writer import LogWriter
 from anabranch.runtime.messages.codec import ELSEWHERE, RunElsewhere
+from anabranch.runtime.messages.followed_runs import FollowedRuns
 from anabranch.runtime.messages.mailbox import Mailbox
 from anabranch.runtime.messages.subscribers import Listener, Subscribers
 from anabranch.runtime.metrics.cluster_gauges import add_cluster_gauges

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from anabranch.errors import DamagedRun
+from anabranch.expressions.budget import do_beside
 from anabranch.kernel import events as e
 from anabranch.kernel.empty import EMPTY
 from anabranch.kernel.replay import replay
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.runtime.metrics.job_counters import JobCounters
-from anabranch.runtime.values.sealing import Sealed
-from anabranch.store.damage import events_of, require_next, state_in
-from anabranch.store.ports import Record, StateSnapshot
+from anabranch.runtime.nets import Nets
+from anabranch.runtime.values.sealing import Sealed, opened
+from anabranch.store.damage import events_of, require_end, require_next, require_sound, state_in
+from anabranch.store.ports import Head, Record, StateSnapshot, Store, Tail
+
+T = TypeVar("T")
+SHORT_LOG = 100  # events
 
 
 class LiveRun(msgspec.Struct, gc=False):
@@ -32,6 +38,36 @@ class LiveRun(msgspec.Struct, gc=False):
     sealed: Sealed = msgspec.field(default_factory=Sealed)
     fresh: list[e.Event] | tuple[()] = ()  # recorded in this turn, not yet sealed
     at_work: dict[str, tuple[JobCounters, int]] = EMPTY  # job → kind, since when
+
+
+class StoredRuns:
+    """Unfinished runs of the store, as an engine has them in memory."""
+
+    def __init__(self, store: Store, nets: Nets) -> None:
+        self._store = store
+        self._nets = nets
+
+    def read(self, head: Head) -> Tail:
+        return self._do(head, lambda: self._store.read_many([head.run])[head.run])
+
+    def load(self, head: Head, snapshot: StateSnapshot | None, tail: Sequence[Record]) -> LiveRun:
+        """Raises `DamagedRun` where they do not agree."""
+        require_sound(head)
+        net, state = self._do(
+            head, lambda: (self._nets.get(head.definition), load_state(snapshot, tail, head.run))
+        )
+        require_end(head, state)
+        live = LiveRun(net, state)
+        if net.sealed or state.sealed:
+            live.sealed = opened(self._store.sealed(head.run), head.run)
+        live.holds_refs = True  # perhaps; whoever builds its tasks looks
+        return live
+
+    def _do(self, head: Head, work: Callable[[], T]) -> T:
+        """A short log of a known definition is read before another thread would begin with it."""
+        short = head.seq <= SHORT_LOG and self._store.cluster is None
+        near = short and self._nets.known(head.definition) is not None
+        return work() if near else do_beside(work)
 
 
 def load_state(snapshot: StateSnapshot | None, tail: Sequence[Record], run: str) -> State:

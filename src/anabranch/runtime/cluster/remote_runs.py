@@ -29,8 +29,8 @@ from anabranch.runtime.messages.codec import (
     refusal_of,
     write_message,
 )
+from anabranch.runtime.messages.standstill import Look
 from anabranch.runtime.outage import AGAIN_SECONDS
-from anabranch.runtime.standstill import Look
 from anabranch.runtime.values.sealing import Sealed
 from anabranch.store.access_ports import RequestRecord
 from anabranch.store.cluster_ports import Cluster

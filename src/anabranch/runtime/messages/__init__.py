@@ -1,5 +1,5 @@
 """What reaches a run from outside its own turns: mail from other processes, wake-ups between runs,
-and subscribers who wait for something durable.
+and whoever follows it: until something is durable, it has ended, or it stands still.
 
 It carries stimuli and never decides on them.
 """

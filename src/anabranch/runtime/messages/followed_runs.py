@@ -19,8 +19,8 @@ from anabranch.runtime.cluster.member import ClusterMember
 from anabranch.runtime.core import Core, run_exists
 from anabranch.runtime.live_run import LiveRun, history, load_state
 from anabranch.runtime.messages.codec import ELSEWHERE
+from anabranch.runtime.messages.standstill import Look, look_at
 from anabranch.runtime.messages.subscribers import Subscribers, Watching
-from anabranch.runtime.standstill import Look, look_at
 
 
 class NotInMemory(Exception):
