@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from anabranch.expressions.budget import PAUSE
 from anabranch.expressions.port import Constant
 from anabranch.kernel import events as e
 from anabranch.kernel import laws
@@ -239,6 +240,23 @@ def test_what_is_not_a_collection_fails_the_step_and_says_so(source: Any) -> Non
     assert state.status == "failed"
     assert state.problem is not None
     assert "a loop needs a list" in state.problem.message
+
+
+def test_a_wide_window_is_filled_with_pauses_between_its_shards() -> None:
+    """So that whoever is answered by the same event loop need not wait for all of them."""
+    items, pauses = list(range(300)), 0
+    worker = Worker(looping(Loop(Constant(items), window=Constant(300), shard_size=1)), 1)
+
+    def count() -> None:
+        nonlocal pauses
+        pauses += 1
+
+    before = PAUSE.set(count)
+    try:
+        worker.run()
+    finally:
+        PAUSE.reset(before)
+    assert pauses >= len(items)
 
 
 @pytest.mark.parametrize("window", [0, -1, True, "many"])

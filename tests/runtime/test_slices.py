@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, cast
@@ -15,12 +16,13 @@ from msgspec.structs import replace
 
 from anabranch.clock import SystemClock
 from anabranch.errors import AnabranchError, Refused, StoreError
-from anabranch.expressions.budget import pause
+from anabranch.expressions.budget import BREATHE_WORK, pause
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.events import ContextPatched, JobReported
 from anabranch.kernel.values import ContextPatch, Fault
 from anabranch.runtime import recovery, slices
 from anabranch.runtime.engine import EngineLoop
+from anabranch.runtime.jobs import executor
 from anabranch.runtime.live_run import SHORT_LOG, load_state
 from anabranch.runtime.slices import Slices
 from anabranch.store.memory.cluster import MemoryServer, SharedMemory
@@ -135,6 +137,32 @@ def test_jobs_begin_a_few_at_a_time_where_all_their_inputs_take_long() -> None:
 
     run(work())
     assert len(doing.tasks) == 80
+
+
+def test_jobs_begin_a_few_at_a_time_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where their inputs take nothing."""
+    monkeypatch.setattr(executor, "JOB_WORK", BREATHE_WORK // 10 + 1)
+    begun = Counter[int]()  # by round of the event loop
+    arcs = [{"step": f"s{n}"} for n in range(100)]
+    text = playbook(
+        step("first", next={"arcs": arcs, "spec": {"mode": "inclusive"}}),
+        *(step(f"s{n}", "doing") for n in range(100)),
+    )
+
+    async def work() -> None:
+        async with engine(performers={"doing": Doing()}) as made, counted() as count:
+            begin = made._executor._begin
+
+            def noted(*given: Any) -> None:
+                begun[count()] += 1
+                begin(*given)
+
+            monkeypatch.setattr(made._executor, "_begin", noted)
+            assert (await made.wait(await start(made, text))).status == "completed"
+
+    run(work())
+    assert begun.total() >= 100
+    assert max(begun.values()) <= 10
 
 
 def test_jobs_that_were_put_off_are_handed_back_at_the_end() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import ExpressionError, InputError, Refused
+from anabranch.expressions.budget import pause
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.idempotency import key_work
@@ -165,6 +166,7 @@ def fill_loop(turn: Turn, item: FillLoop) -> None:
         if shard.number != number:
             shard = msgspec.structs.replace(shard, number=number)
         turn.emit(e.ShardScheduled(job_id(token.id, number), token.id, shard))
+        pause()
     if tracker.size == UNKNOWN and wants_cut(tracker):
         turn.emit(e.LoopCutting(job_id(token.id, CUT_SLOT), token.id, tracker.cut_attempt + 1))
     if not tracker.in_flight and over(tracker):

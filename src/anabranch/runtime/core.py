@@ -250,7 +250,7 @@ class Core:
         while self.family.said:
             self._take(self.family.said.popleft(), now)
         if self.taking_work:
-            self._start_jobs(now)
+            self._start_jobs(now, wait)
         return self._seal(now)
 
     def _ring(self, now: int) -> None:
@@ -399,8 +399,10 @@ class Core:
             self._holds.begins(run, [stimulus.input, reused], before(stimulus))
         return RunValues(self._values, live, run, live.holds_refs)
 
-    def _start_jobs(self, now: int) -> None:
+    def _start_jobs(self, now: int, wait: Callable[[], None] | None) -> None:
         for ready in self.job_queues.take():
+            if wait is not None:
+                wait()
             live = self.live.get(ready.run)
             job = live.state.jobs.get(ready.job) if live is not None else None
             stale = job is None or job.attempt != ready.attempt or job.phase != "scheduled"

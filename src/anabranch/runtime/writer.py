@@ -22,6 +22,7 @@ from anabranch.runtime.outage import AGAIN_SECONDS, StoreOutage
 from anabranch.store.outages import passes
 from anabranch.store.ports import Batch, Journal
 
+SMALL_BYTES = 256 * 1024  # of events
 SMALL_BATCH = 24  # runs; measured in bench/
 SLOW_SECONDS = 0.003  # a commit that takes longer, lately, is not worth waiting for in place
 _WEIGHT = 0.2  # of the newest commit in what is known of the disk
@@ -66,6 +67,8 @@ class Writer:
             return
         self._batch = batch
         small = len(batch.commits) + len(batch.streams) <= SMALL_BATCH
+        for one in batch.commits[:SMALL_BATCH]:
+            small = small and len(one.events) <= SMALL_BYTES
         if small and self._seconds < SLOW_SECONDS:
             try:
                 self._commit(batch)

@@ -43,7 +43,7 @@ class LoopShare:
 
     def __init__(self) -> None:
         self.is_used_up = False  # who comes now has to wait, perhaps behind others
-        self._used = 0
+        self.used = 0
         self._evaluating = False
         self._waiting: RunQueues[Callable[[], None]] = RunQueues()
 
@@ -78,9 +78,9 @@ class LoopShare:
             unshare_budget(before)
             used = budget.used
             if used:
-                self._used += used + budget.bytes_read
-                if self._used > BREATHE_WORK and not self.is_used_up:
-                    self._end_round()
+                self.used += used + budget.bytes_read
+                if self.used > BREATHE_WORK and not self.is_used_up:
+                    self.end_round()
                 if used > most or budget.bytes_read > HELD_BYTES_MAX:
                     raise TakesLong from None
                 if shared is not None:
@@ -91,17 +91,18 @@ class LoopShare:
         while self._evaluating:
             time.sleep(GIVE_WAY_SECONDS)
 
-    def _end_round(self) -> None:
+    def end_round(self) -> None:
+        """It is used up."""
         self.is_used_up = True
         asyncio.get_running_loop().call_soon(self._begin_round, context=Context())
 
     def _begin_round(self) -> None:
-        self._used = 0
-        while self._waiting and self._used <= BREATHE_WORK:
+        self.used = 0
+        while self._waiting and self.used <= BREATHE_WORK:
             self._waiting.take()()
         self.is_used_up = False
-        if self._waiting or self._used > BREATHE_WORK:
-            self._end_round()
+        if self._waiting or self.used > BREATHE_WORK:
+            self.end_round()
 
 
 def _do(work: Callable[[], T], done: asyncio.Future[T]) -> None:

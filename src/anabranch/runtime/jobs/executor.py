@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError
-from anabranch.expressions.budget import TakesLong, within_one_budget
+from anabranch.expressions.budget import BREATHE_WORK, TakesLong, within_one_budget
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.values import INTERNAL, Answer, failed
@@ -47,6 +47,7 @@ log = logging.getLogger("anabranch.engine")
 
 #: How long the end of an engine waits for work that was told to stop.
 STOP_SECONDS = 5.0
+JOB_WORK = BREATHE_WORK // 250  # to begin a job, beside what its inputs take: some 20 µs
 LEASE_ENDED = "the lease of the server had ended"
 _NOT_PREPARED = "the task cannot be prepared"
 _NOT_DELIVERED = "the answer cannot be recorded"
@@ -126,6 +127,9 @@ class Executor:
         self._deferred.add(run, (live, effect))
 
     def _begin(self, share: LoopShare, live: LiveRun | None, effect: Execute) -> None:
+        share.used += JOB_WORK
+        if share.used > BREATHE_WORK and not share.is_used_up:
+            share.end_round()
         if live is None:  # who is told that loads the run
             self._hand_back(effect, "its run was not in memory")
             return
