@@ -82,10 +82,10 @@ def test_a_link_beside_a_database_leads_nowhere_else(folder: Path) -> None:
 def private(folder: Path) -> Iterator[str]:
     """Files deep in the folder that no definition may open."""
     make_backup(folder)
-    for place in ("one", "two", "three", "four"):
+    for place in ("one", "two", "three", "four", "five"):
         Path("data", place).mkdir()
         Path("data", place, "some.csv").write_text("a\n1\n")
-    for name in ("one/node.key", "two/anabranch.toml"):
+    for name in ("one/node.key", "two/anabranch.toml", "five/.env"):
         Path("data", name).write_text(CANARY)
         yield f"data/{name}"
     os.rename("backup.bin", "data/three/backup.bin")

@@ -160,7 +160,8 @@ class _Walk:
             return "is private to this engine, by another name"
         if _is_store(entry.path, about):
             return "is a store of Anabranch, or a copy of one"
-        return why_name_refused(entry.name)
+        hidden = entry.name.startswith(".")
+        return self._allowed.why_refused(entry.path) if hidden else why_name_refused(entry.name)
 
 
 def _is_store(path: str, about: os.stat_result) -> bool:
