@@ -184,7 +184,11 @@ class Parts:
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
         self.performers |= self.rates.limited(self.performers)
-        services = Services(performers=self.performers, payloads=self._payloads)
+        services = Services(
+            performers=self.performers,
+            payloads=self._payloads,
+            held_bytes_max=settings.expression_bytes_max,
+        )
         self._composed = PipelinePerformers(services, self._loops, settings)
         self.performers |= self._composed.performers
         self.performers["playbook"] = Child(self._start_child)

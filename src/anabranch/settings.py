@@ -123,6 +123,7 @@ class Settings:
     chain_sent: str = ""  # the file that remembers what was sent; beside the store if empty
     chain_gas_max: int = 5_000_000  # of one call
     chain_fee_max: int = 10**18  # wei that the gas of one call may cost
+    chain_value_wei: int = 0  # that one call of a rule may send along, at most
     chain_receipt_seconds: float = 120.0  # how long to wait until a call is mined
     catalog: str = ""  # a folder of definitions that children and runs find by path
     participants: str = ""  # the file that says who can be asked, and how

@@ -25,6 +25,7 @@ NAMES = (
     "folder/secret.csv",  # through a folder outside
     "anabranch.toml",
     "backup.bin",  # a copy of a store, by another name
+    ".ssh/id",  # hidden, as in the home of the engine's user
 )
 #: None of them reads or writes more than the file that it names.
 KINDS: dict[str, dict[str, Any]] = {
@@ -70,6 +71,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (inside / "anabranch.toml").write_text(f"# {CANARY}\n")
     (inside / "link.csv").symlink_to("../out/secret.csv")
     (inside / "folder").symlink_to("../out")
+    (inside / ".ssh").mkdir()
+    (inside / ".ssh" / "id").write_text(CANARY)
     return inside
 
 
@@ -167,6 +170,7 @@ def test_nothing_is_written_outside_nor_over_files_of_the_engine(folder: Path) -
     into = {"kind": "sqlite", "database": "NAME", "query": "CREATE TABLE t (a)"}
     vacuum = {"kind": "sqlite", "database": ":memory:", "query": "VACUUM INTO 'NAME'"}
     names = ("../out/new", "folder/new", "runs.db.new", "flows/new.yaml", "anabranch.toml")
+    names += (".ssh/authorized_keys", ".profile", "flows/.git/config")
     asked = [(tool["kind"], name) for tool in (put, into, vacuum) for name in names]
     definitions = [playbook(naming(tool, name)) for tool in (put, into, vacuum) for name in names]
     settings = settings_of(folder, catalog=str(folder / "flows"))
@@ -304,6 +308,17 @@ def test_an_embedded_engine_reads_every_folder_and_still_nothing_of_its_own(fold
     names = ("../out/secret.csv", "runs.db.key", "/proc/self/environ", "anabranch.toml")
     ended = asyncio.run(results(settings, [playbook(naming(get, name)) for name in names]))
     assert [status for status, _ in ended] == ["completed", "failed", "failed", "failed"]
+
+
+def test_what_is_hidden_is_allowed_where_it_is_listed(folder: Path) -> None:
+    """And everywhere for an embedded engine, as before."""
+    hidden = folder / ".ssh" / "id"
+    FilePolicy().resolve(hidden)
+    FilePolicy(roots=(str(folder), str(folder / ".ssh"))).resolve(hidden)
+    FilePolicy(roots=(str(hidden),)).resolve(hidden)
+    FilePolicy(roots=(str(folder),)).resolve(folder / "some.dot.csv")
+    with pytest.raises(FileNotAllowed, match="is hidden"):
+        FilePolicy(roots=(str(folder),)).resolve(hidden)
 
 
 def test_a_link_that_appears_after_the_look_is_not_followed(

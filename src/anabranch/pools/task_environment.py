@@ -112,7 +112,11 @@ class TaskEnvironment:
         self._collections = Collections(
             payloads=payloads, performers=self._performers, limits=limits
         )
-        services = Services(performers=self._performers, payloads=payloads)
+        services = Services(
+            performers=self._performers,
+            payloads=payloads,
+            held_bytes_max=settings.expression_bytes_max,
+        )
         reader = SentOrReadItems(CollectionReader(self._collections))
         self._performers["pipeline"] = Pipeline(services)
         self._performers["loop.shard"] = Shards(services, reader, self._note, alone=False)

@@ -7,7 +7,8 @@
 Whatever the setting `files_allowed` says, nobody reads or writes this way what belongs to the
 system (`/proc`, `/sys`, `/dev`), nor what belongs to an engine: stores and what lies beside them
 under their name (log, lock, key, backups), the files that settings name, `anabranch.toml`, the keys
-of nodes.
+of nodes. Of folders that are listed nobody gets what is hidden (`.ssh`, `.git`, `.env`), unless it
+is listed itself: programs keep there what they believe, and a store often is in somebody's home.
 
 A path is resolved first, links and all, and only where it leads counts. What comes out has no link
 in it, and it is opened part by part from the root of the file system without following one: a link
@@ -107,7 +108,7 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
     def may_list(self, folder: str) -> bool:
         """Whether names in the folder may be looked for."""
         real = _real(folder)
-        inside = self.roots is None or any(is_beneath(real, root) for root in self.roots)
+        inside = self.roots is None or any(_is_visible_from(root, real) for root in self.roots)
         return inside and not _is_of_system(real)
 
     @property
@@ -143,9 +144,14 @@ class FilePolicy(msgspec.Struct, frozen=True, kw_only=True):
             return own
         if write and self._is_definition(folder, name):
             return "would be a definition of the catalog, which definitions do not write"
-        if self.roots is not None and not any(is_beneath(real, root) for root in self.roots):
-            return f"is not in a folder that definitions may use: {self._allowed()}"
-        return ""
+        return self._why_outside(real)
+
+    def _why_outside(self, real: str) -> str:
+        if self.roots is None or any(_is_visible_from(root, real) for root in self.roots):
+            return ""
+        if any(is_beneath(real, root) for root in self.roots):
+            return f"is hidden (a name that begins with a dot): {SETTING} would have to list it"
+        return f"is not in a folder that definitions may use: {self._allowed()}"
 
     def _is_definition(self, folder: str, name: str) -> bool:
         """What callers start by its name, where not everybody who starts it may say what it is."""
@@ -323,6 +329,11 @@ def why_name_refused(name: str) -> str:
 def is_beneath(path: str, folder: str) -> bool:
     """Or the folder itself."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _is_visible_from(root: str, path: str) -> bool:
+    """Beneath it, with nothing hidden on the way."""
+    return is_beneath(path, root) and "/." not in f"/{path[len(root) :].lstrip(os.sep)}"
 
 
 def _is_same(about: os.stat_result, path: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -267,3 +268,33 @@ workflow:
 
 def test_a_large_input_without_secrets_is_not_walked_when_its_run_starts() -> None:
     assert sealed_keys({"large": Unwalked()}, {}) == ()
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"kind": "artifact", "action": "put", "data": "{{ workload.large }}"},
+        {
+            "kind": "noop",
+            "result": "{{ workload.large }}",
+            "spec": {"result": {"scope": "execution"}},
+        },
+    ],
+)
+def test_what_is_kept_beside_the_log_is_not_written_on_the_event_loop(
+    kept: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a second for what an artifact may have; whoever put one after the other held all."""
+    threads = list[threading.Thread]()
+    put = SqliteStore.put_payload
+
+    def note_and_put(store: SqliteStore, *given: Any) -> None:
+        threads.append(threading.current_thread())
+        put(store, *given)
+
+    monkeypatch.setattr(SqliteStore, "put_payload", note_and_put)
+    text = playbook({"step": "a", "tool": kept})
+    given = {"large": "x" * 1_000_000}
+    result = anabranch.run(text, given, store=str(tmp_path / "runs.db"))
+    assert result.status == "completed", result.problem
+    assert [thread is threading.main_thread() for thread in threads] == [False]

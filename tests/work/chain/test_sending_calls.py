@@ -83,7 +83,7 @@ def test_a_call_changes_the_chain_and_names_its_transaction(evm: Evm) -> None:
 
 def test_a_transfer_without_a_function_moves_the_value(evm: Evm) -> None:
     to = evm.deploy(vault())
-    assert send(evm, call(to, "", value=1234)).ok
+    assert send(evm, call(to, "", value=1234), options=replace(OPTIONS, value_wei=1234)).ok
     assert kept(evm, to, "paid") == 1234
     assert evm.tester.get_balance(checksum(to)) == 1234
 
@@ -326,6 +326,19 @@ def test_a_node_that_names_a_fee_beyond_the_limit_gets_nothing_signed(
     assert signed == []
     assert transactions(evm) == 0
     assert run(sent.find(f"{int(evm.eth_chainId(), 16)}:{SENDER}", "s1:1")) is None
+
+
+@pytest.mark.parametrize("function", ["", "set(uint256)"])
+def test_a_rule_sends_no_more_along_than_the_operator_allows(
+    evm: Evm, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed: list[Any] = []
+    monkeypatch.setattr(LocalSigner, "sign", lambda _self, transaction: signed.append(transaction))
+    to, args = evm.deploy(vault()), (2,) if function else ()
+    for options, value in ((OPTIONS, 1), (replace(OPTIONS, value_wei=99), 100)):
+        with pytest.raises(ExecutorUnavailable, match=r"\(setting chain_value_wei\); nothing was"):
+            send(evm, call(to, function, *args, value=value, gas_limit=90_000), options=options)
+    assert (signed, transactions(evm)) == ([], 0)
 
 
 def test_a_fee_of_just_the_limit_is_paid(evm: Evm) -> None:

@@ -60,11 +60,13 @@ def test_what_a_call_may_cost_is_chosen_by_settings() -> None:
         chain_signer_key_env="THE_KEY",
         chain_gas_max=5,
         chain_fee_max=7,
+        chain_value_wei=9,
     )
     found = chain_from(settings, environment={"THE_KEY": KEY})
     assert found is not None
     assert isinstance(found.executor, SigningExecutor)
-    assert (found.executor.options.gas_max, found.executor.options.fee_max) == (5, 7)
+    options = found.executor.options
+    assert (options.gas_max, options.fee_max, options.value_wei) == (5, 7, 9)
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,41 @@ def test_many_rows_come_in_chunks_of_a_thousand(
     assert found == [{"c": 20000, "s": 200010000}]
 
 
+#: Twenty rows of a megabyte each.
+LARGE = {
+    "sqlite": "with recursive n(i) as (select 1 union all select i + 1 from n limit 20) "
+    "select printf('%.*c', 1000000, 'x') as a from n",
+    "postgres": "select array[repeat('x', 1000000)] as a from generate_series(1, 20)",
+    "duckdb": "select [repeat('x', 1000000)] as a from range(20)",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_rows_come_in_chunks_of_few(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, transfer: Transfers
+) -> None:
+    source, target = made(kind, request, tmp_path, transfer.keeper), tmp_path / "target.db"
+    sqlite3.connect(target).execute("create table t (a)").connection.close()
+    given = {
+        "source": side(source, query=LARGE[kind]),
+        "target": {"tool": "sqlite", "database": str(target), "table": "t"},
+    }
+    result = transfer(**given).result
+    assert (result["rows_transferred"], result["chunks_processed"] > 1) == (20, True)
+
+
+def test_a_row_of_duckdb_that_is_larger_than_a_result_is_not_made_in_the_engine(
+    tmp_path: Path, transfer: Transfers
+) -> None:
+    target = Database("duckdb", {"database": str(tmp_path / "target.db")}, transfer.keeper)
+    target.query("create table t (a text)")
+    fault = transfer.refused(
+        source={"tool": "duckdb", "query": "select repeat('x', 40000000) as a"},
+        target=side(target, table="t"),
+    )
+    assert (fault.kind, "sql_result_bytes" in fault.message) == ("result", True)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_transfer_that_is_stopped_has_changed_nothing(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, transfer: Transfers

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -72,6 +74,73 @@ def test_parquet_that_changed_is_refused(tmp_path: Path) -> None:
             await collections.items(descriptor, 0, 5)
 
     using(scenario)
+
+
+MIB = 1024 * 1024
+LARGE = "x" * 100_000
+#: Rows that take hundreds of mebibytes, and few in a file; and how they are written.
+FEW_BYTES: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
+    "a text again and again": (lambda arrow: arrow.repeat(LARGE, 1_000), {}),
+    "in lists": (lambda arrow: arrow.array([[LARGE] * 500] * 2), {}),
+    "in mappings": (lambda arrow: arrow.array([{"k": [{"l": LARGE}] * 500}] * 2), {}),
+    "each longer than the one before": (
+        lambda arrow: arrow.array([f"{LARGE}{number}" for number in range(1_000)]),
+        {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
+    ),
+    "a number again and again": (lambda arrow: arrow.repeat(7, 10_000_000), {}),
+}
+
+
+@contextmanager
+def watched(arrow: Any) -> Iterator[Any]:
+    """What is made of a file meanwhile."""
+    before = arrow.default_memory_pool()
+    pool = arrow.proxy_memory_pool(before)
+    arrow.set_memory_pool(pool)
+    try:
+        yield pool
+    finally:
+        arrow.set_memory_pool(before)
+
+
+@pytest.mark.parametrize("what", FEW_BYTES)
+def test_few_bytes_of_parquet_that_stand_for_many_are_not_all_made(
+    what: str, tmp_path: Path
+) -> None:
+    arrow: Any = pytest.importorskip("pyarrow")
+    file: Any = pytest.importorskip("pyarrow.parquet")
+    make, how = FEW_BYTES[what]
+    path = tmp_path / "a.parquet"
+    file.write_table(arrow.table({"a": make(arrow)}), path, row_group_size=100_000_000, **how)
+    assert path.stat().st_size < MIB
+
+    async def scenario(collections: Collections) -> None:
+        found = await collections.describe({"parquet": str(path)})
+        tracemalloc.start()
+        try:
+            with pytest.raises(CollectionError, match="collection_shard_bytes"):
+                await collections.items(found, 0, int(found["size"]))
+            assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+        finally:
+            tracemalloc.stop()
+
+    with watched(arrow) as pool:
+        using(scenario, limits=CollectionLimits(shard_bytes=4 * MIB))
+        assert pool.max_memory() < 64 * MIB
+
+
+def test_a_shard_of_large_rows_is_read_where_it_has_room(tmp_path: Path) -> None:
+    arrow: Any = pytest.importorskip("pyarrow")
+    file: Any = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    file.write_table(arrow.table({"a": arrow.repeat(LARGE, 1_000)}), path)
+
+    async def scenario(collections: Collections) -> None:
+        found = await collections.describe({"parquet": str(path)})
+        items = await collections.items(found, 900, 30)
+        assert [item for _, _, item in items] == [{"a": LARGE}] * 30
+
+    using(scenario, limits=CollectionLimits(shard_bytes=4 * MIB))
 
 
 def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,26 @@ def test_a_link_that_a_statement_names_leads_nowhere_else(folder: Path) -> None:
     all_complete(folder, "FROM read_csv('fine.csv')", "FROM read_csv('data/deep/some.csv')")
 
 
+def test_what_stands_behind_a_link_leads_nowhere_else(folder: Path) -> None:
+    """DuckDB counts `..` as it is written, and the system from where the link leads."""
+    Path("data/deep/er").mkdir()
+    Path("data/deep/er/up").symlink_to(folder / "data")
+    Path("data/level").symlink_to(folder / "data" / "deep")
+    Path("data/deep/file.csv").symlink_to(folder / "data" / "some.csv")
+    out = "/../../out/secret.csv"
+    all_fail(
+        folder,
+        f"FROM read_csv('data/deep/er/up' || '{out}')",
+        f"FROM read_csv('data/deep/er/up{out}')",
+        "COPY (SELECT 1) TO ('data/deep/er/up' || '/../../out/new.csv')",
+        f"FROM read_csv('data/level' || '/..{out}')",
+        f"FROM read_csv('data/deep/file.csv' || '/..{out}')",
+    )
+    assert os.listdir("../out") == ["secret.csv"]
+    os.remove("data/deep/er/up")
+    all_complete(folder, "FROM read_csv('data/lev' || 'el/some.csv')")
+
+
 def test_a_link_beside_a_database_leads_nowhere_else(folder: Path) -> None:
     Path("data/x.duckdb.wal").symlink_to(folder.parent / "out" / "new")
     [(status, said)] = ended(folder, ["CREATE TABLE t AS SELECT 1"], database="data/x.duckdb")
@@ -82,10 +102,10 @@ def test_a_link_beside_a_database_leads_nowhere_else(folder: Path) -> None:
 def private(folder: Path) -> Iterator[str]:
     """Files deep in the folder that no definition may open."""
     make_backup(folder)
-    for place in ("one", "two", "three", "four"):
+    for place in ("one", "two", "three", "four", "five"):
         Path("data", place).mkdir()
         Path("data", place, "some.csv").write_text("a\n1\n")
-    for name in ("one/node.key", "two/anabranch.toml"):
+    for name in ("one/node.key", "two/anabranch.toml", "five/.env"):
         Path("data", name).write_text(CANARY)
         yield f"data/{name}"
     os.rename("backup.bin", "data/three/backup.bin")

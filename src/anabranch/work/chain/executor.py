@@ -54,6 +54,7 @@ _NOTED = 1000  # calls a dry run remembers
 class ExecutorOptions(msgspec.Struct, frozen=True):
     gas_max: int = 5_000_000  # of one call
     fee_max: int = 10**18  # wei that one call may cost beside its value
+    value_wei: int = 0  # that one call may send along, at most
     receipt_seconds: float = 120.0  # how long to wait for a transaction to be mined
     poll_seconds: float = 1.0
 
@@ -161,6 +162,7 @@ class SigningExecutor:
     ) -> SentCall | CallOutcome:
         """Sign, remember, send. A call that would revert ends here, unsent."""
         chain = _chain_in(scope)
+        self._require_value_allowed(call)
         await require_chain(self._rpc, chain)
         if self._nonce_chain != chain:
             self._nonce_chain, self._next_nonce = chain, 0
@@ -244,6 +246,15 @@ class SigningExecutor:
             raise ExecutorUnavailable(
                 f"the call may cost {gas * price:,} wei ({gas:,} gas at {price:,} wei, as the node "
                 f"advises), more than {most:,} (setting chain_fee_max); nothing was sent"
+            )
+
+    def _require_value_allowed(self, call: ContractCall) -> None:
+        """The wallet is the operator's, and rules are anybody's."""
+        most = self.options.value_wei
+        if call.value > most:
+            raise ExecutorUnavailable(
+                f"the call sends {call.value:,} wei along, more than {most:,} (setting "
+                "chain_value_wei); nothing was sent"
             )
 
     async def _nonce(self) -> int:

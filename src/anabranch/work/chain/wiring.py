@@ -138,6 +138,7 @@ def _executor(
     options = ExecutorOptions(
         gas_max=settings.chain_gas_max,
         fee_max=settings.chain_fee_max,
+        value_wei=settings.chain_value_wei,
         receipt_seconds=settings.chain_receipt_seconds,
     )
     return SigningExecutor(endpoints.usual, LocalSigner(key), _sent(settings), options)

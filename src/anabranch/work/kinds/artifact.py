@@ -154,7 +154,7 @@ class Artifact:
         if str(uri).startswith(PLACE):
             raise InputError("payloads are named by their content: leave uri out to store one")
         uri = inputs.text(uri, "uri")
-        content = _content(given["data"], compression)
+        content = await asyncio.to_thread(_content, given["data"], compression)
         self._within_limit(len(content))
         if self._buckets is not None and is_object(uri):
             place = read_place(uri, "uri")
@@ -169,7 +169,7 @@ class Artifact:
     ) -> Answer:
         if self._payloads is None:
             raise InputError("this worker has no way to the payload store; give uri a file")
-        content = encoded(cleaned_for_store(data), compression)
+        content = await asyncio.to_thread(_payload, data, compression)
         self._within_limit(len(content))
         sha256 = await self._payloads.put(content, run)
         receipt = _receipt(place_of(sha256), content, compression)
@@ -249,6 +249,11 @@ def _json(content: bytes, path: PurePath) -> Any:
 def _content(data: Any, compression: str) -> bytes:
     content = data.encode("utf-8", "replace") if isinstance(data, str) else encoded(data)
     return gzip.compress(content, 6, mtime=0) if compression == "gzip" else content
+
+
+def _payload(data: Any, compression: str) -> bytes:
+    """What the store keeps of a value."""
+    return encoded(cleaned_for_store(data), compression)
 
 
 def _compression(value: Any) -> str:

@@ -43,6 +43,7 @@ from anabranch.work.loops.items import (
 )
 from anabranch.work.loops.permits import LoopPermits, Permits
 from anabranch.work.pipeline.fast_path import Done, FastPath, short_wait, short_way
+from anabranch.work.pipeline.held_bytes import HeldBytes, TooMuchHeld, keep_answer
 from anabranch.work.pipeline.item_batches import ItemBatches, ItemRequest, item_batches
 from anabranch.work.pipeline.item_calls import CallPlan, ItemCalls, call_plan
 from anabranch.work.pipeline.pipeline import PipelineRun, Services
@@ -181,8 +182,9 @@ class Shards:
                 self._heed(task, crossing)
             await self._cross(crossing, await keyed(items, iteration, task), task)
         except AnabranchError as error:
+            kind = error.code if isinstance(error, TooMuchHeld) else "collection"
             retryable = bool(getattr(error, "retryable", False))
-            return failed("collection", str(error), retryable=retryable)
+            return failed(kind, str(error), retryable=retryable)
         except Exception as error:
             return unexpected(error, "the items cannot be read")
         return crossing.parked or crossing.answer(round(watch.seconds * 1000))
@@ -220,6 +222,7 @@ class Crossing:
         self._services = services
         self._watch = watch
         self._results = _room(task.shard) if iteration.keep_results else None
+        self._held = HeldBytes(services.held_bytes_max)
         self._failures: list[ItemFailure] = []
         self._patches: list[ContextPatch] = []
         self._shared: dict[str, Any] = {}
@@ -258,6 +261,8 @@ class Crossing:
         kept = before is not None and isinstance(before.results, type(self._results))
         if before is None or not kept:
             return
+        self._held.add(before.results)
+        self._held.add_patches(before.patches)
         self._before = before
         self._over = sorted(before.indexes)
         self._succeeded = before.succeeded
@@ -417,6 +422,8 @@ class Crossing:
 
     def _take_results(self, indexes: Sequence[int], results: list[Any]) -> None:
         """Of items that ended well."""
+        if self._results is not None or (self._calls and self._calls.sharing):
+            self._held.add(results)
         self._over.extend(indexes)
         self._succeeded += len(indexes)
         if isinstance(self._results, list):
@@ -494,7 +501,7 @@ class Crossing:
             self._take(index, key, *await self._waits.perform_waiting(self._key(index, key), given))
             return
         task = msgspec.structs.replace(self._task, key=self._key(index, key))
-        scope = PipelineScope(self._context, given)
+        scope = PipelineScope(self._context, given, HeldBytes(self._services.held_bytes_max))
         answer = await PipelineRun(self._iteration.program, task, self._services, scope).run()
         if isinstance(answer, Parked) and self._task.shard.size == 1:
             self.parked = answer
@@ -510,6 +517,8 @@ class Crossing:
         self._over.append(index)
         if answer.tasks != self._usual and len(self._ways) < WAYS_KEPT:
             self._ways[str(index)] = answer.tasks
+        if answer.status == "ok":
+            answer = keep_answer(self._held, answer, shared, result=self._results is not None)
         fault = answer.fault
         if answer.status == "ok":
             try:

@@ -19,6 +19,7 @@ import msgspec
 
 from anabranch.kernel.values import Answer
 from anabranch.net.program import Program
+from anabranch.work.pipeline.held_bytes import HeldBytes
 from anabranch.work.pipeline.run import PipelineRun
 from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.pipeline.services import Services
@@ -39,9 +40,9 @@ class Pipeline:
         self, task: Task, iteration: Mapping[str, Any] | None = None
     ) -> Answer | Parked:
         """Carry out `task.program`; `iteration` is what `iter` holds at the start."""
-        pipeline_run = PipelineRun(
-            task.program, task, self._services, PipelineScope(_ctx(task), iteration)
-        )
+        held = HeldBytes(self._services.held_bytes_max)
+        scope = PipelineScope(_ctx(task), iteration, held)
+        pipeline_run = PipelineRun(task.program, task, self._services, scope)
         answer = await pipeline_run.run()
         if isinstance(answer, Parked):
             return answer

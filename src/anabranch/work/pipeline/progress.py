@@ -10,6 +10,7 @@ import msgspec
 from anabranch.dialects.result_policy import Accumulation
 from anabranch.kernel.tracker import TaskRun
 from anabranch.kernel.values import Answer, succeeded
+from anabranch.work.pipeline.held_bytes import HeldBytes, TooMuchHeld, bytes_of
 from anabranch.work.values.results import WithRef, accumulated, seen_by_tasks
 
 EXECUTED_KEPT = 200  # of a pipeline that turns in circles: the first half, and the last
@@ -27,6 +28,7 @@ class PipelineProgress:
         self.opened = ""  # the task whose `before` has run
         self.executed: list[TaskRun] = []  # every execution of a task, as it is recorded
         self.gathered: dict[str, Any] = {}  # what the rounds of a task accumulated
+        self._gathered_bytes: dict[str, int] = {}  # at most
         self._travels: dict[str, Any] = {}  # where a stand-in travels instead of the result
 
     def take(self, label: str, answer: Answer, travels: Any) -> None:
@@ -51,12 +53,19 @@ class PipelineProgress:
 
     def before(self, label: str) -> Before:
         had = label in self.results
-        gathered = self.gathered.get(label)
-        return Before(label, self.prev, self.last, self.results.get(label), had, gathered)
+        gathered, size = self.gathered.get(label), self._gathered_bytes.get(label, 0)
+        return Before(label, self.prev, self.last, self.results.get(label), had, gathered, size)
 
-    def gather(self, label: str, how: Accumulation, result: Any) -> Any:
-        """The result of a task that accumulates: what all its rounds gave."""
-        whole = self.gathered[label] = accumulated(how, self.gathered.get(label), result)
+    def gather(self, label: str, how: Accumulation, result: Any, held: HeldBytes) -> Any:
+        """The result of a task that accumulates: what all its rounds gave, if it may be kept."""
+        whole = accumulated(how, self.gathered.get(label), result)
+        size = self._gathered_bytes.get(label, 0) + bytes_of(result)
+        try:
+            held.require_room(size)
+        except TooMuchHeld:  # of some the parts take each other's place
+            size = bytes_of(whole)
+            held.require_room(size)
+        self.gathered[label], self._gathered_bytes[label] = whole, size
         if not how.name:
             return whole
         return {**result, how.name: whole} if isinstance(result, Mapping) else {how.name: whole}
@@ -65,10 +74,15 @@ class PipelineProgress:
         so_far = self.gathered.get(label) or ()
         self.gathered[label] = [*so_far, {"status": "error", "error": error}]
 
+    def take_back(self, before: Before) -> None:
+        """As if this round had not accumulated anything."""
+        self.gathered[before.label] = before.gathered
+        self._gathered_bytes[before.label] = before.gathered_bytes
+
     def forget(self, before: Before) -> None:
         """As if the task had not been there; what it did is done all the same."""
         self.prev, self.last = before.prev, before.last
-        self.gathered[before.label] = before.gathered
+        self.take_back(before)
         self.attempts[before.label] = 0
         self.results[before.label] = before.result
         if not before.had_result:
@@ -100,6 +114,7 @@ class PipelineProgress:
         self.opened = saved["opened"]
         self._travels = dict(saved["travels"])
         self.gathered = dict(saved["gathered"])
+        self._gathered_bytes = {label: bytes_of(value) for label, value in self.gathered.items()}
         self.executed = msgspec.convert(saved.get("executed", []), list[TaskRun])
         for label, value in saved["results"].items():
             self.results[label] = seen_by_tasks(value, self._travels.get(label, value))
@@ -117,6 +132,7 @@ class Before(msgspec.Struct, frozen=True):
     result: Any
     had_result: bool
     gathered: Any
+    gathered_bytes: int
 
 
 def _whole(value: Any) -> Any:

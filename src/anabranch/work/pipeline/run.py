@@ -37,6 +37,7 @@ from anabranch.work.pipeline.controls import (
     rule_after,
     told_to_fail,
 )
+from anabranch.work.pipeline.held_bytes import HeldBytes, TooMuchHeld, keep_answer
 from anabranch.work.pipeline.inner_loops import Done, InnerCrossing
 from anabranch.work.pipeline.outcomes import outcome_of
 from anabranch.work.pipeline.progress import Before
@@ -71,6 +72,7 @@ class PipelineRun:
         self._progress = self._state.progress
         self._limit: float | None = None  # seconds for the attempt that was begun last
         self._work = TurnBudget()
+        self._held = HeldBytes(services.held_bytes_max)
         self._said: tuple[ContextPatch, ...] = ()  # what the rule that decided last has written
 
     @property
@@ -103,6 +105,7 @@ class PipelineRun:
                 answer = await self._visit(spec)
             if isinstance(answer, Parked):
                 return self._parked(spec, answer)
+            answer = self._keep_result(spec, answer)
             self._progress.note(spec.label, answer)
             if answer.status in ("aborted", "cancel_run"):
                 return msgspec.structs.replace(answer, tasks=tuple(self._progress.executed))
@@ -125,6 +128,17 @@ class PipelineRun:
         if variables is not None:
             self._state.begin(await render_with(self._state.names("", 0), variables.evaluate))
         return None
+
+    def _keep_result(self, spec: TaskSpec, answer: Answer) -> Answer:
+        """The answer, or why there is no room to keep it beside those of the other tasks."""
+        if answer.status != "ok" or (len(self._program.tasks) == 1 and not answer.patches):
+            return answer
+        try:
+            self._held.put(spec.label, answer.result)
+            self._held.add_patches(answer.patches)
+        except TooMuchHeld as error:
+            return failed(error.code, error.message, retryable=False)
+        return answer
 
     # -- one task ----------------------------------------------------------------------------
 
@@ -227,12 +241,14 @@ class PipelineRun:
     async def _inner_loop(self, spec: TaskSpec, loop: InnerLoop, task: Task) -> Answer:
         around = self._state.seen_inside()
         context = PipelineScope(self.scope.ctx, None)  # as the next item sees it
+        held = HeldBytes(self._services.held_bytes_max)
 
         async def one(index: int, iteration: Mapping[str, Any]) -> Done:
             item = msgspec.structs.replace(self._task, key=f"{task.key}/{index}", again=task.again)
-            scope = PipelineScope(context.ctx, iteration)
+            scope = PipelineScope(context.ctx, iteration, HeldBytes(self._services.held_bytes_max))
             answer = await PipelineRun(loop.program, item, self._services, scope, around).run()
             assert isinstance(answer, Answer), "only the outermost run parks"
+            answer = keep_answer(held, answer, scope.shared)
             if loop.window is None:  # one after the other
                 context.take(answer.patches)
             return Done(answer, scope.shared)
@@ -314,7 +330,7 @@ class PipelineRun:
                 return False, self._failed(ended, self._said)
             self._progress.attempts[spec.label] = attempt
             self._progress.prev = before.prev  # it sees what it saw
-            self._progress.gathered[spec.label] = before.gathered
+            self._progress.take_back(before)
             await self._state.set_prev(rule, spec, outcome)
             find_delay = partial(delay_seconds, rule, retry=attempt, fault=answer.fault)
             await self._services.sleep(await evaluate_with(names, find_delay))

@@ -17,18 +17,25 @@ from anabranch.kernel.reducers import check_patch, reduce_into
 from anabranch.kernel.values import ContextPatch
 from anabranch.net.program import Write
 from anabranch.work.evaluations import evaluate_with
+from anabranch.work.pipeline.held_bytes import HeldBytes
 
 #: What templates see at this moment; made anew for every write, because one may read another.
 NamesNow = Callable[[], Mapping[str, Any]]
 
 
 class PipelineScope:
-    def __init__(self, context: Mapping[str, Any], iteration: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        context: Mapping[str, Any],
+        iteration: Mapping[str, Any] | None,
+        held: HeldBytes | None = None,
+    ) -> None:
         self._context = context  # large, perhaps: not copied
         self._written: dict[str, Any] = {}
         self.iter: dict[str, Any] = dict(iteration or {})
         self.patches: list[ContextPatch] = []
         self.shared: list[ContextPatch] = []
+        self._held = held or HeldBytes()
 
     @property
     def ctx(self) -> Mapping[str, Any]:
@@ -57,13 +64,24 @@ class PipelineScope:
         shared: tuple[Write, ...] = (),
     ) -> None:
         for write in ctx:
-            self.patch(await _patch(write, names))
+            patch = await _patch(write, names)
+            self._held.add(patch.value)
+            self.patch(patch)
         for write in iteration:
             patch = await _patch(write, names)
             check_patch(self.iter, patch)
+            self._hold_in_iter(patch)
             reduce_into(self.iter, patch)
         for write in shared:
-            self.shared.append(await _patch(write, names))
+            patch = await _patch(write, names)
+            self._held.add(patch.value)
+            self.shared.append(patch)
+
+    def _hold_in_iter(self, patch: ContextPatch) -> None:
+        if patch.reducer == "set":
+            self._held.put(patch.key, patch.value)
+        else:
+            self._held.add(patch.value)
 
     # -- remembering -------------------------------------------------------------------------
 

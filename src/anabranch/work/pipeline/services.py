@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from anabranch.work.pipeline.held_bytes import HELD_BYTES_MAX
 from anabranch.work.port import Performer, Task
 from anabranch.work.values.payloads import PayloadPort
 
@@ -22,3 +23,4 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     payloads: PayloadPort | None = None  # for results that are too large to travel
     keyring: KeyringFor | None = None  # the secrets a task may use
     sleep: Sleep = asyncio.sleep
+    held_bytes_max: int = HELD_BYTES_MAX  # that a job keeps until it answers

@@ -13,6 +13,7 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Rule, TaskSpec
 from anabranch.work.evaluations import evaluate_with
+from anabranch.work.pipeline.held_bytes import HeldBytes
 from anabranch.work.pipeline.progress import PipelineProgress
 from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.pipeline.services import Services
@@ -35,6 +36,7 @@ class PipelineState:
     ) -> None:
         self.scope = scope
         self.progress = PipelineProgress(None if around is None else around.prev)
+        self._accumulated = HeldBytes(services.held_bytes_max)
         self._task = task
         self._services = services
         self._around = around
@@ -83,7 +85,7 @@ class PipelineState:
         policy = read_policy(spec.output)
         result = answer.result
         if policy.accumulate is not None:
-            result = self.progress.gather(spec.label, policy.accumulate, result)
+            result = self.progress.gather(spec.label, policy.accumulate, result, self._accumulated)
             answer = msgspec.structs.replace(answer, result=result)
         clean = cleaned_for_store(result)
         item = identity_of(self.scope.iter)

@@ -21,7 +21,7 @@ from anabranch.work.libraries import load
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.duckdb_files import OpenFiles, Opening
 from anabranch.work.sql.flows import as_json, portable_rows
-from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge
+from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge, length_of, next_rows
 
 _TIDY = frozenset({"SELECT", "WITH", "VALUES", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE"})
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY"})
@@ -73,7 +73,7 @@ class DuckDbSessions:
         self._options = options
         self._blocking = Blocking(options.threads)
         self._files = OpenFiles(self._blocking.run_to_the_end, options.file_keep_seconds)
-        self._held = _HeldConnections(self._blocking, self._files)
+        self._held = _HeldConnections(self._blocking, self._files, options.result_bytes)
 
     async def perform(self, request: DuckDbRequest) -> DuckDbReply:
         duckdb = await self._blocking.run_to_the_end(partial(load, "duckdb"))
@@ -83,7 +83,7 @@ class DuckDbSessions:
             return await self._performed(request)
         except duckdb.Error as error:  # the file could not be opened
             return _failed(error)
-        except TimeoutError as error:
+        except (TimeoutError, ResultTooLarge) as error:
             return _failed(error)
 
     async def _performed(self, request: DuckDbRequest) -> DuckDbReply:
@@ -160,9 +160,10 @@ class _HeldConnections:
     end      closes; what was not committed is undone
     """
 
-    def __init__(self, blocking: Blocking, files: OpenFiles) -> None:
+    def __init__(self, blocking: Blocking, files: OpenFiles, result_bytes: int) -> None:
         self._blocking = blocking
         self._files = files
+        self._result_bytes = result_bytes
         self._open: dict[str, tuple[Any, AsyncExitStack]] = {}
 
     async def perform(self, request: DuckDbRequest) -> Any:
@@ -171,7 +172,13 @@ class _HeldConnections:
         if request.flow in ("read", "write"):
             await self._begin(request)
         connection, _ = self._open[request.held]
-        call = {"read": _read, "next": _next, "write": _write, "put": _put, "commit": _commit}
+        call: dict[str, Callable[[Any, DuckDbRequest], Any]] = {
+            "read": _read,
+            "next": partial(_next, self._result_bytes),
+            "write": _write,
+            "put": _put,
+            "commit": _commit,
+        }
         work = partial(_called, call[request.flow], connection, request)
         return await self._blocking.run(work, None)
 
@@ -211,8 +218,14 @@ def _read(connection: Any, request: DuckDbRequest) -> list[str]:
     return [column[0] for column in connection.description or ()]
 
 
-def _next(connection: Any, request: DuckDbRequest) -> list[list[Any]]:
-    return portable_rows(connection.fetchmany(request.size))
+def _next(result_bytes: int, connection: Any, request: DuckDbRequest) -> list[list[Any]]:
+    """Some more rows, and no more than the engine has room for."""
+    rows = next_rows(iter(connection.fetchone, None), request.size)
+    if length_of(rows) > result_bytes:
+        raise ResultTooLarge(
+            f"a row has more than {result_bytes:,} bytes (setting sql_result_bytes)"
+        )
+    return portable_rows(rows)
 
 
 def _write(connection: Any, request: DuckDbRequest) -> None:

@@ -25,6 +25,7 @@ from anabranch.work.kind_options import SqlOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.libraries import load, load_aside
+from anabranch.work.network.received_bytes import bound_steps
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import Redactor
 from anabranch.work.sql.pool import Pool
@@ -36,6 +37,8 @@ from anabranch.work.time_limit import time_limit
 from anabranch.work.values.served_json import NotServedJson
 from anabranch.work.values.served_values import convert_rows, keep_json_as_it_comes
 
+_SPELLED = 2  # bytes for one of a result, where PostgreSQL writes it out
+_MORE_BYTES = 1024 * 1024  # notices, descriptions and the like
 POOLS_KEPT = 64  # of the addresses used last
 NOT_JSON = "what the server sent for JSON cannot be read"
 MISSING = "postgres needs the package psycopg: pip install anabranch[postgres]"
@@ -82,6 +85,7 @@ class Postgres:
         self._scripts = scripts or ScriptSources()
         self._pools: OrderedDict[str, Pool] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
+        self._bounded: Any = None
 
     async def perform(self, task: Task) -> Answer:
         try:
@@ -122,12 +126,17 @@ class Postgres:
         if self._closing:
             await asyncio.wait(tuple(self._closing))
 
+    def _connections(self, psycopg: Any) -> Any:
+        if self._bounded is None:
+            self._bounded = _bounded_connections(psycopg, self.options.result_bytes)
+        return self._bounded
+
     def pool(self, psycopg: Any, address: str) -> Pool:
         pool = self._pools.get(address)
         if pool is None:
 
             async def connect() -> Any:
-                opening = psycopg.AsyncConnection.connect
+                opening = self._connections(psycopg).connect
                 connection = await opening(address, prepare_threshold=None, autocommit=True)
                 keep_json_as_it_comes(connection)
                 if self.options.login_of_machine:
@@ -148,6 +157,26 @@ class Postgres:
                 closing.add_done_callback(self._closing.discard)
         self._pools.move_to_end(address)
         return pool
+
+
+def _bounded_connections(psycopg: Any, result_bytes: int) -> Any:
+    """Connections that are sent no more than a result may have before it is counted: libpq keeps an
+    answer whole, or so many rows as were asked for, and one row may be a gigabyte."""
+    most = _SPELLED * result_bytes + _MORE_BYTES
+
+    class BoundedConnection(psycopg.AsyncConnection):  # type: ignore[misc]
+        async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+            bounded = bound_steps(gen, self.pgconn.socket, most, self._give_up)
+            return await super().wait(bounded, *args, **kwargs)
+
+        def _give_up(self) -> None:
+            self.pgconn.finish()
+            raise ResultTooLarge(
+                f"an answer has more than {result_bytes:,} bytes (setting sql_result_bytes); "
+                "select fewer or smaller rows"
+            )
+
+    return BoundedConnection
 
 
 async def address_of(psycopg: Any, given: Mapping[str, Any], options: SqlOptions) -> str:

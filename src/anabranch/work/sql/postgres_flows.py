@@ -18,11 +18,13 @@ from anabranch.work.sql.postgres import (
     address_of,
     fault_for,
 )
+from anabranch.work.sql.rows import CHUNK_BYTES, ResultTooLarge, length_of
 from anabranch.work.sql.task import Params
 from anabranch.work.values.served_json import NotServedJson
 from anabranch.work.values.served_values import convert_rows
 
 _CURSOR = "anabranch_transfer"
+_FIRST_ROWS = 16  # are asked for at once; more follow as long as they are small
 
 
 class PostgresFlows:
@@ -58,6 +60,9 @@ class PostgresFlows:
             async with self._postgres.pool(psycopg, address).connection() as connection:
                 await connection.set_autocommit(False)
                 yield connection
+        except ResultTooLarge as error:
+            answer = fault("result", str(error), code="TOO_MANY_ROWS")
+            raise Unavailable(str(error), answer) from None
         except NotServedJson as error:
             message = f"{PostgresAddress(psycopg, address)}: {NOT_JSON}: {error}"
             raise Unavailable(message, fault("parse", message)) from None
@@ -78,13 +83,27 @@ def _statement(into: Insertion) -> str:
 class _Reading:
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor
+        self._at_once = _FIRST_ROWS
 
     @property
     def columns(self) -> list[str]:
         return [column.name for column in self._cursor.description or ()]
 
     async def chunk(self, size: int) -> list[Row]:
-        return await convert_rows(portable_rows, await self._cursor.fetchmany(size))
+        """Asked for in parts: nothing counts rows before they are here."""
+        rows, length = list[Any](), 0
+        while len(rows) < size and length < CHUNK_BYTES:
+            part = await self._cursor.fetchmany(min(self._at_once, size - len(rows)))
+            if not part:
+                break
+            rows += part
+            part_length = length_of(part)
+            length += part_length
+            if part_length > CHUNK_BYTES:
+                self._at_once = max(self._at_once // 2, 1)
+            elif part_length < CHUNK_BYTES // 4:
+                self._at_once = min(2 * self._at_once, size)
+        return await convert_rows(portable_rows, rows)
 
 
 class _Writing:

@@ -29,7 +29,8 @@ from anabranch.work.values.served_json import CONTAINERS_MAX
 from anabranch.work.values.served_values import ServedJson, weigh_json
 
 CHUNK = 500
-_CHUNK_BYTES = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
+_OF_PART = 8  # bytes that a part of a list takes, whatever it is
 _encode = msgspec.json.Encoder().encode
 
 
@@ -130,13 +131,26 @@ def next_rows(cursor: Iterator[Sequence[Any]], count: int) -> list[Sequence[Any]
     they are here. None are left where there are none."""
     rows = list[Sequence[Any]]()
     size = 0
-    while len(rows) < count and size < _CHUNK_BYTES:
+    while len(rows) < count and size < CHUNK_BYTES:
         row = next(cursor, None)
         if row is None:
             break
         rows.append(row)
-        size += sum(len(value) for value in row if isinstance(value, str | bytes))
+        size += length_of(row)
     return rows
+
+
+def length_of(values: Iterable[Any]) -> int:
+    """The letters and bytes in them, also in lists and mappings, which count for themselves."""
+    length = 0
+    for value in values:
+        if isinstance(value, str | bytes):
+            length += len(value)
+        elif isinstance(value, Mapping):
+            length += _OF_PART * len(value) + length_of(value.keys()) + length_of(value.values())
+        elif isinstance(value, list | tuple):
+            length += _OF_PART * len(value) + length_of(value)
+    return length
 
 
 def unique(names: Sequence[str]) -> list[str]:

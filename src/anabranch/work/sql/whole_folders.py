@@ -2,9 +2,10 @@
 
 DuckDB holds itself to folders and files, but knows no exceptions. So the allowed folders are walked
 before a task: one is handed over if no name beneath it is refused, no store lies there, and no link
-leads out of it. Where that is not so, its sub-folders are looked at one by one, and of the rest
-DuckDB gets the files that a statement names. The walk has a limit; it opens no file but to ask
-SQLite whether what may be a store is one, and none that is known to be a store of this process.
+leads out of it or further up in it. Where that is not so, its sub-folders are looked at one by one,
+and of the rest DuckDB gets the files that a statement names. The walk has a limit; it opens no file
+but to ask SQLite whether what may be a store is one, and none that is known to be a store of this
+process.
 """
 
 from __future__ import annotations
@@ -91,6 +92,14 @@ class _Found:
         if len(self.reasons) < _REASONS_MAX:
             self.reasons.append(f"{path} {why}")
 
+    def take_link(self, path: str, target: str) -> None:
+        """DuckDB counts the parts of a name as they are written: behind a link that leads further
+        up, `..` takes it out of the folder."""
+        if target.count(os.sep) < path.count(os.sep) and not os.path.isfile(target):
+            self.refuse(path, f"is a link that leads up, to {target}")
+        else:
+            self.links.append((path, target))
+
     def take(self, inner: _Found) -> None:
         self.whole += inner.whole
         self.reasons += inner.reasons[: _REASONS_MAX - len(self.reasons)]
@@ -131,7 +140,7 @@ class _Walk:
 
     def _take(self, entry: os.DirEntry[str], found: _Found, depth: int) -> None:
         if entry.is_symlink():
-            found.links.append((entry.path, os.path.realpath(entry.path)))
+            found.take_link(entry.path, os.path.realpath(entry.path))
         elif entry.is_dir(follow_symlinks=False):
             found.take(self.look(entry.path, depth + 1))
         elif not found.refused and (why := self._why_not(entry)):
@@ -160,7 +169,8 @@ class _Walk:
             return "is private to this engine, by another name"
         if _is_store(entry.path, about):
             return "is a store of Anabranch, or a copy of one"
-        return why_name_refused(entry.name)
+        hidden = entry.name.startswith(".")
+        return self._allowed.why_refused(entry.path) if hidden else why_name_refused(entry.name)
 
 
 def _is_store(path: str, about: os.stat_result) -> bool:

@@ -21,6 +21,7 @@ import msgspec
 from anabranch.errors import InputError, NotFound
 from anabranch.store.ports import Hold, Payloads
 from anabranch.work.values.json_check import MAX_DEPTH
+from anabranch.work.values.served_json import do_aside
 
 REF = "_ref"
 KIND = "result_ref"
@@ -56,10 +57,21 @@ class StoredPayloads:
         return self._store.payload(sha256)
 
     async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:
+        return self.put_now(content, run, scope)
+
+    def put_now(self, content: bytes, run: str = "", scope: str = "job") -> str:
+        """The same in whatever thread calls."""
         sha256 = hash_of(content)
         hold = Hold(sha256, run, scope) if run else None
         self._store.put_payload(sha256, content, hold)
         return sha256
+
+
+class PayloadsAside(StoredPayloads):
+    """The same for many callers: what is large is hashed and written beside the event loop."""
+
+    async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:
+        return await do_aside(len(content), self.put_now, content, run, scope)
 
 
 class MemoryPayloads:
