@@ -13,7 +13,7 @@ from typing import Any
 
 from anabranch.clock import Clock
 from anabranch.market.documents.shapes import moment
-from anabranch.market.node.door import Door, size_of
+from anabranch.market.node.door import Door, weigh_artifact
 from anabranch.modules.dator.book import Book
 from anabranch.modules.dator.config import DatorConfig, OfferConfig
 from anabranch.modules.dator.offers import Offers
@@ -49,7 +49,7 @@ class Admission:
     async def accept(self, invoke: Mapping[str, Any]) -> dict[str, Any]:
         try:
             read = partial(read_arrived, invoke, self._config)
-            arrived = await self._door.read(read, size_of(invoke))
+            arrived = await self._door.read(read, _weight_of(invoke))
             if (known := self._book.get(arrived.key)) is not None:
                 return _again(arrived, known.digest)
             if self._book.is_arriving(arrived.key) or self._book.is_arriving(arrived.order_key):
@@ -101,6 +101,11 @@ class Admission:
             status = "retryable" if offer.queue_auto_accept else "rejected"
             return _said(status, "queue-saturated")
         return None
+
+
+def _weight_of(invoke: Mapping[str, Any]) -> int:
+    artifact = invoke.get("artifact")
+    return weigh_artifact(artifact.get("bytes/base64") if isinstance(artifact, Mapping) else "")
 
 
 def _request(arrived: Arrived, offer: OfferConfig, now: int) -> Request:

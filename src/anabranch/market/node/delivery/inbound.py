@@ -46,7 +46,7 @@ from anabranch.market.node.delivery.records import CONTENTS
 from anabranch.market.node.delivery.rules import HOST
 from anabranch.market.node.delivery.tokens import InvocationTokens
 from anabranch.market.node.delivery.transport import MANY_MAX
-from anabranch.market.node.door import LARGE, Door, size_of
+from anabranch.market.node.door import LARGE, Door, size_of, weigh_artifact
 from anabranch.market.node.entities import Change
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ports import Acceptance, InboundMessage, NodeContext
@@ -176,7 +176,7 @@ class Inbound:
         """Raises `NodeError` with the failure class."""
         read = partial(read_arrival, adapter, peer, sent, self._config.max_bytes)
         trusted = adapter != "peer" or self._context.directory.is_trusted(peer)
-        return await self._door.read(read, len(sent.artifact.inline), trusted=trusted)
+        return await self._door.read(read, weigh_artifact(sent.artifact.inline), trusted=trusted)
 
     async def _offer(
         self, admission_id: str, admission: Admission | None, arrival: Arrival, sent: DeliverMessage
