@@ -358,6 +358,7 @@ def test_what_a_seed_tells_of_strangers_is_checked_beside_the_event_loop(
         await reader.open()
         assert len(holders(reader)) == 3
         beside = [kind for kind, where in checks if where == BESIDE]
-        assert sorted(beside) == [ADVERTISEMENT] * 3 + [PASSPORT] * 3
+        assert beside.count(PASSPORT) == 3
+        assert beside.count(ADVERTISEMENT) >= 3
 
     run_virtually(scenario())
