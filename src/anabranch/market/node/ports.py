@@ -58,6 +58,7 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str
     remote_node_id: str
     broadcast: bool = False  # sent to every node with a capability
+    size: int = 0  # bytes of the payload as it came; 0 where that is not known
 
 
 #: Answers a message of a peer, or None where there is nothing to say.

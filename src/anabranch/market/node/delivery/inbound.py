@@ -87,7 +87,7 @@ class Inbound:
 
     async def message(self, message: InboundMessage) -> dict[str, Any]:
         """The peer message. A large one of a stranger takes room while it waits."""
-        peer, size = message.remote_node_id, size_of(message.payload)
+        peer, size = message.remote_node_id, message.size or size_of(message.payload)
         trusted = size < LARGE or self._context.directory.is_trusted(peer)
         if not self._door.waiting.take(size, trusted=trusted):
             return _response(_retryable(HOST, "peer_busy"), "")
@@ -113,7 +113,7 @@ class Inbound:
             raise NodeError(400, "envelope-malformed", f"`deliveries` has 1 to {MANY_MAX} of them")
         answers: list[asyncio.Future[dict[str, Any]]] = []
         for one in sent:
-            alone = msgspec.structs.replace(message, payload=one)
+            alone = msgspec.structs.replace(message, payload=one, size=0)
             if (answer := self._begin(alone)) is None:
                 break
             answers.append(answer)

@@ -32,8 +32,10 @@ from anabranch.market.node.ports import (
     PeerUnreachable,
 )
 from anabranch.market.passports import instant
+from anabranch.work.values.served_json import do_aside
 
 REMEMBERED_MAX = 10_000  # peers
+REFUSAL_BYTES = 16 * 1024  # that are read of what a peer says who does not take a message
 _TEXT_MAX = 300
 
 
@@ -159,7 +161,7 @@ class Messenger:
             raise
         if (answer.session, answer.sequence) != (session.session, sequence):
             raise PeerUnreachable(f"{node_id} answers another message", code="peer_answer")
-        return _content(answer, node_id)
+        return await _content(answer, node_id)
 
     async def _exchange(self, node_id: str, data: bytes, seconds: float) -> PeerEnvelope:
         """The answer, which the node that was asked has signed."""
@@ -167,23 +169,28 @@ class Messenger:
         if not url:
             raise PeerUnreachable(f"no address of {node_id} is known", code="peer_unknown")
         body = await self._context.transport.send(node_id, url, data, seconds)
-        try:
-            answer = read_envelope(body, self._settings.envelope_bytes)
-        except NodeError:
-            raise _refused(node_id, body) from None
-        me, now = self._context.signer.node_id, self._context.clock.now()
-        try:
-            require_genuine(answer, me, now, self._settings.skew_ms)
-        except NodeError as error:
-            raise PeerUnreachable(
-                f"the answer of {node_id}: {error.message}", code=error.code
-            ) from None
+        answer = await self._read(node_id, body)
         if answer.source != node_id:
             message = f"{answer.source} answers in place of {node_id}"
             raise PeerUnreachable(message, code="peer_impostor")
         if answer.kind == "request":
             raise PeerUnreachable(f"{node_id} answers with a request", code="peer_answer")
         self._heard(node_id)
+        return answer
+
+    async def _read(self, node_id: str, body: bytes) -> PeerEnvelope:
+        """Of many bytes beside the event loop: whoever answers chooses how many they are."""
+        limit, skew_ms = self._settings.envelope_bytes, self._settings.skew_ms
+        try:
+            answer = await do_aside(len(body), read_envelope, body, limit)
+        except NodeError:
+            raise _refused(node_id, body) from None
+        me, now = self._context.signer.node_id, self._context.clock.now()
+        try:
+            await do_aside(len(body), require_genuine, answer, me, now, skew_ms)
+        except NodeError as error:
+            message = f"the answer of {node_id}: {error.message}"
+            raise PeerUnreachable(message, code=error.code) from None
         return answer
 
     # -- sessions ----------------------------------------------------------------------------
@@ -232,7 +239,7 @@ class Messenger:
         if answer.session != session_id(me, node_id, nonce, answer.nonce) or not answer.nonce:
             raise PeerUnreachable(f"{node_id} opened another session", code="peer_answer")
         try:
-            expires = instant(_content(answer, node_id)["expires_at"], "expires_at")
+            expires = instant((await _content(answer, node_id))["expires_at"], "expires_at")
         except (AnabranchError, LookupError, TypeError):
             raise PeerUnreachable(f"{node_id} opened no session", code="peer_answer") from None
         # By the shorter of both, and a little earlier than the peer, whose clock may be ahead.
@@ -273,8 +280,8 @@ def _seen(task: asyncio.Task[OutboundSession]) -> None:
         task.exception()
 
 
-def _content(answer: PeerEnvelope, node_id: str) -> Any:
-    content = answer.content()
+async def _content(answer: PeerEnvelope, node_id: str) -> Any:
+    content = await answer.content()
     if answer.kind != "error":
         return content
     fields = content if isinstance(content, dict) else {}
@@ -285,7 +292,7 @@ def _content(answer: PeerEnvelope, node_id: str) -> Any:
 def _refused(node_id: str, body: bytes) -> PeerUnreachable:
     """What a peer says that did not take the message; anything else is no node."""
     try:
-        said = msgspec.json.decode(body, type=dict[str, Any])
+        said = msgspec.json.decode(body[:REFUSAL_BYTES], type=dict[str, Any])
         code, detail = str(said["code"])[:100], str(said["detail"])[:_TEXT_MAX]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return PeerUnreachable(f"what answers for {node_id} is no node", code="peer_answer")
