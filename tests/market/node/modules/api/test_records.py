@@ -114,7 +114,7 @@ def test_a_list_looks_at_so_many_records_and_says_where_to_go_on(
                 kind = "wanted" if number in (0, 8) else "other"
                 await call(node, "put", record_kind=kind, record_id=f"r{number}", payload=1)
             found: list[str] = []
-            answers, place = 0, {}
+            answers, place = 0, dict[str, str]()
             while answers < 9:
                 answer = (await call(node, "list", record_kind="wanted", **place)).body
                 answers += 1
