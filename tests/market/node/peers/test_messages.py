@@ -14,7 +14,7 @@ from anabranch.errors import InputError
 from anabranch.market.node.api import OPEN, Call
 from anabranch.market.node.door import LARGE
 from anabranch.market.node.errors import NodeError
-from anabranch.market.node.peers import envelope, receiver
+from anabranch.market.node.peers import envelope, messenger, receiver
 from anabranch.market.node.peers.envelope import read_envelope, seal
 from anabranch.market.node.peers.memory_transport import (
     ANSWER_LOST,
@@ -531,5 +531,24 @@ def test_what_is_much_in_a_message_or_an_answer_is_read_beside_the_event_loop(
         await ask(alice, bob, "x" * BESIDE_BYTES)
         sealing = 2
         assert [place for _, place in places].count(BESIDE) == len(places) - sealing
+
+    run_virtually(scenario())
+
+
+def test_strangers_who_are_heard_once_make_nobody_forgotten_that_a_node_talks_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(messenger, "REMEMBERED_MAX", 5)
+
+    async def scenario() -> None:
+        alice, bob, _ = await pair(MemoryNetwork())
+        await ask(alice, bob)
+        part: Any = alice.node.parts[0]
+        session = part.messenger.remotes[bob.id].session
+        for number in range(20):
+            part.messenger._heard(f"node:did:key:z{number}")
+            await ask(alice, bob)
+        assert part.messenger.remotes[bob.id].session is session is not None
+        assert len(part.messenger.remotes) == 5
 
     run_virtually(scenario())

@@ -260,13 +260,16 @@ class Messenger:
             remote.session = None
 
     def _remote(self, node_id: str) -> RemotePeer:
-        if node_id not in self.remotes:
-            if len(self.remotes) >= REMEMBERED_MAX:
-                self._forget_one()
-            self.remotes[node_id] = RemotePeer()
+        """As the one that was needed last: thousands who are heard once make this node forget
+        nobody that it talks to."""
+        known = self.remotes.pop(node_id, None)
+        if known is None and len(self.remotes) >= REMEMBERED_MAX:
+            self._forget_one()
+        self.remotes[node_id] = known or RemotePeer()
         return self.remotes[node_id]
 
     def _forget_one(self) -> None:
+        """The one that was not needed for the longest."""
         idle = (name for name, one in self.remotes.items() if one.establishing is None)
         self.remotes.pop(next(idle, ""), None)
 
