@@ -307,8 +307,9 @@ def test_a_node_that_lies_about_nonces_gets_no_third(evm: Evm, counts: bool, mos
         said[0] += counts
         raise Refusal(-32000, "nonce too low")
 
-    evm.eth_sendRawTransaction = refuse  # type: ignore[method-assign]
-    evm.eth_getTransactionCount = lambda _who, _tag: hex(said[0])  # type: ignore[method-assign]
+    node: Any = evm
+    node.eth_sendRawTransaction = refuse
+    node.eth_getTransactionCount = lambda _who, _tag: hex(said[0])
     for _ in range(3):
         with pytest.raises(ExecutorUnavailable):
             send(evm, call(to, "set(uint256)", 2), sent)

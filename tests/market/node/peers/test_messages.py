@@ -552,3 +552,23 @@ def test_strangers_who_are_heard_once_make_nobody_forgotten_that_a_node_talks_to
         assert len(part.messenger.remotes) == 5
 
     run_virtually(scenario())
+
+
+def test_a_stranger_answers_with_so_many_bytes_and_a_trusted_peer_with_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hundreds of them are asked at once, and their answers wait for each other."""
+    much = "x" * messenger.STRANGERS_ANSWER_BYTES
+
+    async def scenario() -> None:
+        alice, bob, _ = await pair(MemoryNetwork())
+        trusted: set[str] = set()
+        monkeypatch.setattr(alice.context.directory, "is_trusted", lambda node: node in trusted)
+        with pytest.raises(PeerUnreachable) as error:
+            await ask(alice, bob, much)
+        assert error.value.code == "peer_answer_size"
+        assert await ask(alice, bob, much[:1000]) == {"echo": much[:1000]}
+        trusted.add(bob.id)
+        assert await ask(alice, bob, much) == {"echo": much}
+
+    run_virtually(scenario())

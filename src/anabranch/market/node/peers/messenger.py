@@ -36,6 +36,10 @@ from anabranch.work.values.served_json import do_aside
 
 REMEMBERED_MAX = 10_000  # peers
 REFUSAL_BYTES = 16 * 1024  # that are read of what a peer says who does not take a message
+#: Of an answer of a peer that this node does not trust: hundreds are asked at once, and wait for
+#: each other. Catalogs are asked a few at a time, and their pages are larger.
+STRANGERS_ANSWER_BYTES = 1024 * 1024
+LARGE_ANSWERS = ("offer-catalog.fetch.request",)
 _TEXT_MAX = 300
 
 
@@ -155,7 +159,7 @@ class Messenger:
             broadcast=message.broadcast,
         )  # fmt: skip
         try:
-            answer = await self._exchange(node_id, data, seconds)
+            answer = await self._exchange(node_id, data, seconds, message.msg)
         except PeerUnreachable as error:
             self._lost(node_id, session, error)
             raise
@@ -163,12 +167,15 @@ class Messenger:
             raise PeerUnreachable(f"{node_id} answers another message", code="peer_answer")
         return await _content(answer, node_id)
 
-    async def _exchange(self, node_id: str, data: bytes, seconds: float) -> PeerEnvelope:
+    async def _exchange(self, node_id: str, data: bytes, seconds: float, msg: str) -> PeerEnvelope:
         """The answer, which the node that was asked has signed."""
         url = await self._context.directory.locate(node_id)
         if not url:
             raise PeerUnreachable(f"no address of {node_id} is known", code="peer_unknown")
-        body = await self._context.transport.send(node_id, url, data, seconds)
+        most = self._settings.envelope_bytes
+        if msg not in LARGE_ANSWERS and not self._context.directory.is_trusted(node_id):
+            most = min(most, STRANGERS_ANSWER_BYTES)
+        body = await self._context.transport.send(node_id, url, data, seconds, most=most)
         answer = await self._read(node_id, body)
         if answer.source != node_id:
             message = f"{answer.source} answers in place of {node_id}"
@@ -235,7 +242,8 @@ class Messenger:
             self._context.signer, to=node_id, msg=ESTABLISH, kind="request", payload={},
             correlation_id=nonce, now=now, nonce=nonce,
         )  # fmt: skip
-        answer = await self._exchange(node_id, data, self._settings.establish_ms / 1000)
+        seconds = self._settings.establish_ms / 1000
+        answer = await self._exchange(node_id, data, seconds, ESTABLISH)
         if answer.session != session_id(me, node_id, nonce, answer.nonce) or not answer.nonce:
             raise PeerUnreachable(f"{node_id} opened another session", code="peer_answer")
         try:
