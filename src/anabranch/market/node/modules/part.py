@@ -72,7 +72,7 @@ class ModulesPart:
         self._processes = ProcessLauncher(data_dir, context.config.url, self.tokens)
         self.modules = {config.module: self._supervised(config) for config in configs}
         self.claims = Claims(entities)
-        self.chains = Chains(self.modules, context.spawn)
+        self.chains = Chains(self.modules, context.spawn, self._trusts)
         self.routes = LocalRoutes(self.modules, self.claims, self.chains, context.clock)
         self.bridge = CapabilityBridge(self.modules, context.capabilities)
         self.acceptors = Acceptors(self.modules)
@@ -175,6 +175,10 @@ class ModulesPart:
 
     async def accept(self, acceptor_id: str, invoke: Mapping[str, Any]) -> Acceptance:
         return await self.acceptors.ask(acceptor_id, invoke)
+
+    def _trusts(self, node_id: str) -> bool:
+        directory = getattr(self._context, "directory", None)
+        return directory is not None and directory.is_trusted(node_id)
 
     # -- how a module is made ------------------------------------------------------------------
 
