@@ -9,7 +9,8 @@ started again, or the session has expired) is opened anew, once for each message
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from anabranch.errors import AnabranchError
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.peers.envelope import PeerEnvelope, read_envelope, require_genuine, seal
+from anabranch.market.node.peers.http_transport import CONNECTIONS_MAX
 from anabranch.market.node.peers.receiver import Receiver
 from anabranch.market.node.peers.sessions import (
     ESTABLISH,
@@ -39,6 +41,7 @@ REFUSAL_BYTES = 16 * 1024  # that are read of what a peer says who does not take
 #: Of an answer of a peer that this node does not trust: hundreds are asked at once, and wait for
 #: each other. Catalogs are asked a few at a time, and their pages are larger.
 STRANGERS_ANSWER_BYTES = 1024 * 1024
+STRANGERS_AT_ONCE = CONNECTIONS_MAX - CONNECTIONS_MAX // 4  # messages to them on their way
 LARGE_ANSWERS = ("offer-catalog.fetch.request",)
 _TEXT_MAX = 300
 
@@ -89,6 +92,7 @@ class Messenger:
         self._context = context
         self._settings = settings
         self.remotes: dict[str, RemotePeer] = {}
+        self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
         self.receiver = Receiver(context, settings, self._heard)
 
     def on(self, msg: str, handler: MessageHandler) -> None:
@@ -172,10 +176,13 @@ class Messenger:
         url = await self._context.directory.locate(node_id)
         if not url:
             raise PeerUnreachable(f"no address of {node_id} is known", code="peer_unknown")
-        most = self._settings.envelope_bytes
-        if msg not in LARGE_ANSWERS and not self._context.directory.is_trusted(node_id):
+        most, trusted = self._settings.envelope_bytes, self._context.directory.is_trusted(node_id)
+        if msg not in LARGE_ANSWERS and not trusted:
             most = min(most, STRANGERS_ANSWER_BYTES)
-        body = await self._context.transport.send(node_id, url, data, seconds, most=most)
+        transport, until = self._context.transport, asyncio.get_running_loop().time() + seconds
+        async with self._place(node_id, seconds, trusted=trusted):
+            left = max(until - asyncio.get_running_loop().time(), 0.001)
+            body = await transport.send(node_id, url, data, left, most=most)
         answer = await self._read(node_id, body)
         if answer.source != node_id:
             message = f"{answer.source} answers in place of {node_id}"
@@ -184,6 +191,24 @@ class Messenger:
             raise PeerUnreachable(f"{node_id} answers with a request", code="peer_answer")
         self._heard(node_id)
         return answer
+
+    @asynccontextmanager
+    async def _place(self, node_id: str, seconds: float, *, trusted: bool) -> AsyncIterator[None]:
+        """Among the messages to strangers that are on their way: those who do not answer leave
+        connections to nodes that this one trusts."""
+        if trusted:
+            yield
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._strangers.acquire()
+        except TimeoutError:
+            message = f"{STRANGERS_AT_ONCE} messages to nodes that are not trusted wait for answers"
+            raise PeerUnreachable(f"{message}; {node_id} was not asked", code="peer_busy") from None
+        try:
+            yield
+        finally:
+            self._strangers.release()
 
     async def _read(self, node_id: str, body: bytes) -> PeerEnvelope:
         """Of many bytes beside the event loop: whoever answers chooses how many they are."""
@@ -229,7 +254,8 @@ class Messenger:
             remote.session = await self._handshake(node_id)
             return remote.session
         except PeerUnreachable as error:
-            if error.code != "peer_unknown":  # the directory may learn of it at any time
+            # The directory may learn of it at any time, and who is busy is there.
+            if error.code not in ("peer_unknown", "peer_busy"):
                 remote.failed(error.message[:_TEXT_MAX], self._context.clock.now(), self._settings)
             raise
         finally:
