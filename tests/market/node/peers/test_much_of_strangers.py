@@ -1,4 +1,4 @@
-"""Messages and answers that are large or many: what strangers cost a node, and whom they keep out."""
+"""Messages and answers that are large or many: what strangers cost, and whom they keep out."""
 
 from __future__ import annotations
 
