@@ -24,7 +24,7 @@ from anabranch.work.chain.nesting import nests_deeper
 from anabranch.work.network.addresses import ANY, AddressPolicy, connector_options, refusal_in
 from anabranch.work.network.one_session import OneSession
 from anabranch.work.secrets.forms import INSIDE
-from anabranch.work.values.served_json import NotServedJson, build_json, do_aside
+from anabranch.work.values.served_json import JsonRefused, build_json, do_aside
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
@@ -195,7 +195,7 @@ def _decoded(body: bytes) -> Any:
         return None
     try:
         return build_json(body)
-    except NotServedJson:
+    except JsonRefused:
         return None
 
 

@@ -19,7 +19,7 @@ from anabranch.work.sql.postgres import (
     fault_for,
 )
 from anabranch.work.sql.task import Params
-from anabranch.work.values.served_json import NotServedJson
+from anabranch.work.values.served_json import JsonRefused
 from anabranch.work.values.served_values import convert_rows
 
 _CURSOR = "anabranch_transfer"
@@ -58,7 +58,7 @@ class PostgresFlows:
             async with self._postgres.pool(psycopg, address).connection() as connection:
                 await connection.set_autocommit(False)
                 yield connection
-        except NotServedJson as error:
+        except JsonRefused as error:
             message = f"{PostgresAddress(psycopg, address)}: {NOT_JSON}: {error}"
             raise Unavailable(message, fault("parse", message)) from None
         except psycopg.Error as error:

@@ -38,7 +38,7 @@ from anabranch.market.node.door import Door, portions
 from anabranch.market.node.peers.http_transport import origin_of
 from anabranch.market.node.ports import PeerTransport, PeerUnreachable
 from anabranch.market.passports import PASSPORT, instant
-from anabranch.work.values.served_json import NotServedJson, read_json
+from anabranch.work.values.served_json import JsonRefused, read_json
 
 logger = logging.getLogger("anabranch.node")
 
@@ -247,7 +247,7 @@ class DirectorySync:
             raise PeerUnreachable(f"it answers with status {status}", code="seed_status")
         try:
             answer = await read_json(body)
-        except NotServedJson as error:
+        except JsonRefused as error:
             message = f"its answer is no JSON that is taken: {error}"
             raise InputError(message[:300], code="seed_shape") from None
         if not isinstance(answer, dict):

@@ -25,7 +25,7 @@ from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ports import Signer
 from anabranch.market.passports import instant
 from anabranch.work.participants.performers import rfc3339
-from anabranch.work.values.served_json import NotServedJson, build_json, do_aside
+from anabranch.work.values.served_json import JsonRefused, build_json, do_aside
 
 SCHEMA = "peer-envelope.v1"
 ENVELOPE_BYTES = 8 * 1024 * 1024
@@ -119,7 +119,7 @@ def content_of(payload: bytes) -> Any:
     """What is in the bytes of a payload. Raises `NodeError`."""
     try:
         return build_json(payload)
-    except NotServedJson as error:
+    except JsonRefused as error:
         message = f"the payload is no JSON that is taken: {error}"
         raise NodeError(400, "peer_envelope", message[:300]) from None
 
