@@ -38,7 +38,12 @@ from anabranch.market.documents import digest_of
 from anabranch.market.node.delivery.arrivals import DeliverMessage, read_arrival
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.paging import read_cursor as read_place
-from anabranch.market.node.peers.envelope import read_envelope, require_genuine, seal
+from anabranch.market.node.peers.envelope import (
+    content_of,
+    read_envelope,
+    require_genuine,
+    seal,
+)
 from anabranch.market.passports import read_passport
 from anabranch.market.sources import load_source
 from anabranch.operations.webhooks.signature import signs
@@ -274,7 +279,7 @@ ENVELOPE = seal(
 def read_peer(message: bytes) -> None:
     envelope = read_envelope(message)
     require_genuine(envelope, node(2), NOW)
-    envelope.content()
+    content_of(bytes(envelope.payload))
 
 
 def read_delivery(message: bytes) -> None:

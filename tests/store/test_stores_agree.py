@@ -314,7 +314,8 @@ class CallerWithStreams(Caller):
 
     def draw_streams_forgotten(self) -> Call:
         family, before = self.dice.choice(["f0", "f1"]), self.drawn - self.dice.choice([50, 300])
-        return lambda store: _streams(store).forget_streams(family, before, 3)
+        group = self.dice.choice([None, None, "", "g"])
+        return lambda store: _streams(store).forget_streams(family, before, 3, group)
 
 
 def _streams(store: Store) -> Streams:

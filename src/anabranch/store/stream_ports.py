@@ -85,6 +85,8 @@ class Streams(Protocol):
         """Write cards anew, as they were made from the same events: in one transaction, and
         `Conflict` where a stream ends elsewhere meanwhile. When it was created stays."""
 
-    def forget_streams(self, family: str, before: int, limit: int = 1000) -> int:
-        """Delete streams of a family that are not open and were last written before that instant,
-        with their events; returns how many."""
+    def forget_streams(
+        self, family: str, before: int, limit: int = 1000, group: str | None = None
+    ) -> int:
+        """Delete streams of a family, or of a group of it, that are not open and were last written
+        before that instant, with their events; returns how many."""

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from anabranch.market.node.api import Answer
+from anabranch.market.passports import instant
 from anabranch.modules.kit.host import HostUnavailable
 
 NODE = "node:did:key:z6MkwJFpvJVFe15ygGgYLTYuiPwfhkkDRkMG4eKQFT8g65yE"
@@ -19,6 +20,8 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Any] = {}
+        self.created: dict[tuple[str, str], int] = {}
+        self.now: Callable[[], int] = lambda: 0
         self.offers: dict[str, dict[str, Any]] = {}
         self.delivered: dict[str, dict[str, Any]] = {}  # envelopes by idempotency key
         self.notes: dict[str, str] = {}
@@ -54,15 +57,19 @@ class FakeHost:
         key = said["record_kind"], said.get("record_id", "")
         if verb == "put":
             self.records[key] = said["payload"]
+            self.created.setdefault(key, self.now())
             return Answer(body={"outcome": "stored"})
         if verb == "delete":
             gone = self.records.pop(key, None)
+            self.created.pop(key, None)
             return Answer(body={"outcome": "missing" if gone is None else "deleted"})
         if verb == "list":
+            before = said.get("created_before", "9999-01-01T00:00:00Z")
             rows = [
                 {"record_id": name, "payload": payload}
                 for (kind, name), payload in reversed(self.records.items())
                 if kind == said["record_kind"]
+                and self.created[kind, name] < instant(before, "created_before")
             ]
             return Answer(body={"records": rows[: said["limit"]]})
         if key not in self.records:

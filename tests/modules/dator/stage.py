@@ -27,6 +27,7 @@ class Stage:
     def __init__(self, host: FakeHost | None = None, **more: Any) -> None:
         self.host = host or FakeHost()
         self.clock = ManualClock(NOW)
+        self.host.now = self.clock.now
         self.free = asyncio.Event()
         self.calls: list[str] = []
         self.output: Any = ...  # of the role, where a test wants another
@@ -50,9 +51,12 @@ class Stage:
         await until(lambda: self.module._loaded)
         return self
 
-    async def accept(self, request: Any, peer: str = BUYER_NODE) -> tuple[str, str]:
+    async def accept(
+        self, request: Any, peer: str = BUYER_NODE, *, trusted: bool = False
+    ) -> tuple[str, str]:
         path = "/v1/artifact-delivery/accept"
-        status, said = await self.module.handle("POST", path, {}, invoke_of(request, peer))
+        given = {**invoke_of(request, peer), "source/trusted": trusted}
+        status, said = await self.module.handle("POST", path, {}, given)
         assert (status, said["acceptor/id"]) == (200, "dator-requests")
         return said["status"], said.get("reason", "")
 

@@ -11,6 +11,7 @@ import pytest
 
 from anabranch.market.identities import canonical
 from anabranch.market.node.api import Answer
+from anabranch.modules.dator import module
 from anabranch.modules.kit.host import HostUnavailable
 from in_loop import in_loop
 from modules.dator.fake_host import NODE
@@ -346,8 +347,60 @@ async def test_a_buyer_that_orders_much_leaves_room_for_others() -> None:
     said = await asyncio.gather(*(stage.accept(request) for request in flood))
     assert said.count(("accepted", "")) == 6
     assert said.count(("retryable", "dator-full")) == 14
-    theirs = order_of(OFFER_ID, **{"buyer/node-id": OTHER_NODE})
-    assert await stage.accept(request_of(theirs), OTHER_NODE) == ("accepted", "")
+    theirs = request_of(order_of(OFFER_ID, **{"buyer/node-id": OTHER_NODE}))
+    assert await stage.accept(theirs, OTHER_NODE, trusted=True) == ("accepted", "")
+    await stage.module.close()
+
+
+@pytest.mark.parametrize(
+    ("limits", "full"),
+    [
+        ({"max_open": 8, "offer": {"queue_max_depth": 100}}, ("retryable", "dator-full")),
+        (
+            {"offer": {"queue_max_depth": 8, "queue_auto_accept": False}},
+            ("rejected", "queue-saturated"),
+        ),
+    ],
+)
+@in_loop
+async def test_strangers_leave_places_to_buyers_whom_the_host_trusts(
+    limits: dict[str, Any], full: tuple[str, str]
+) -> None:
+    """Two keys had all of them, with deadlines of their own choice: for good."""
+    stage = await Stage(**limits).open()
+    far = "9999-01-01T00:00:00Z"
+
+    def request(buyer: str, number: int) -> Any:
+        return request_of(order_of(OFFER_ID, f"n{number}", **{"buyer/node-id": buyer}), far)
+
+    buyers = [BUYER_NODE, OTHER_NODE] * 4
+    said = [await stage.accept(request(buyer, n), buyer) for n, buyer in enumerate(buyers)]
+    assert said == [("accepted", "")] * 6 + [full] * 2
+    for number in (6, 7):
+        again = request(buyers[number], number)
+        assert await stage.accept(again, buyers[number], trusted=True) == ("accepted", "")
+    assert await stage.accept(request(BUYER_NODE, 8), trusted=True) == full
+    least = NOW + 3_600_000  # as long as the offer gives
+    for row in stage.host.kind("dator-request"):
+        assert least <= row["deadline"] <= least + 600_000
+    await stage.module.close()
+
+
+@in_loop
+async def test_orders_are_forgotten_after_a_while_and_not_taken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "FORGET_EVERY_SECONDS", 0.001)
+    stage = await Stage(remember_sec=86_400).open()
+    far = "9999-01-01T00:00:00Z"
+    assert await stage.accept(request_of(order_of(OFFER_ID), far)) == ("accepted", "")
+    await stage.done()
+    await asyncio.sleep(0.01)
+    assert len(stage.host.kind("dator-order")) == len(stage.host.kind("dator-done")) == 1
+    stage.clock.advance_to(NOW + 2 * 86_400_000)
+    await until(lambda: not stage.host.kind("dator-order") + stage.host.kind("dator-done"))
+    again = {**request_of(order_of(OFFER_ID), far), "request_id": "another"}
+    assert await stage.accept(again) == ("rejected", "order-too-old")
     await stage.module.close()
 
 

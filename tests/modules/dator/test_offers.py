@@ -9,10 +9,14 @@ import pytest
 from anabranch.clock import ManualClock
 from anabranch.market.node.api import Answer
 from anabranch.modules.dator import offers
+from anabranch.modules.dator.config import PushConfig
 from anabranch.modules.dator.module import DatorModule
+from anabranch.modules.dator.pushes import ASKERS_KEPT, Pushes
 from anabranch.modules.dator.role import FunctionRoles
+from anabranch.modules.dator.tasks import Tasks
 from anabranch.modules.kit.host import Host
 from in_loop import in_loop
+from modules.dator.fake_host import FakeHost
 from modules.dator.requests_of import order_of, request_of
 from modules.dator.stage import NOW, OFFER_ID, Stage
 from modules.dator.support import EXECUTOR, OFFER, Market, config_of
@@ -415,3 +419,12 @@ async def test_offers_that_were_withdrawn_leave_room_for_others_and_are_forgotte
     await stage.module._offers.settle()
     assert len(stage.host.kind("dator-offer")) == 1
     await stage.module.close()
+
+
+def test_strangers_that_ask_for_offers_push_out_no_trusted_node_that_is_told_of_changes() -> None:
+    pushes = Pushes(host=Host(FakeHost()), clock=ManualClock(0), config=PushConfig(), tasks=Tasks())
+    pushes._note("node:friend", trusted=True)
+    for number in range(2 * ASKERS_KEPT):
+        pushes._note(f"node:{number}", trusted=False)
+    assert len(pushes._askers) == ASKERS_KEPT
+    assert "node:friend" in pushes._askers

@@ -12,7 +12,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from anabranch.errors import InputError
-from anabranch.work.chain import errors
+from anabranch.work.chain import errors, rpc
 from anabranch.work.chain.abi import encode
 from anabranch.work.chain.abi_types import type_of
 from anabranch.work.chain.evm import Endpoints, EvmChain
@@ -21,6 +21,7 @@ from anabranch.work.chain.nesting import nests_deeper
 from anabranch.work.chain.rpc import JsonRpc, RpcOptions
 from anabranch.work.rule.ports import ReadFailed, RuleUnavailable
 from hangs import HANG_SECONDS
+from market.checks import BESIDE, HERE, where
 
 from ..support import Handler, run, server
 from .contracts import refusal, text
@@ -224,6 +225,26 @@ def test_what_is_no_answer_is_refused_and_not_asked_again(
     with pytest.raises(errors.NodeMisbehaved, match=words):
         load(node.handle)
     assert len(node.asked) == 1
+
+
+@pytest.mark.parametrize("lists", [10, 1_100_000])
+def test_lists_without_end_are_counted_and_looked_at_beside_the_event_loop(
+    lists: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four megabytes of them held it for a quarter of a second."""
+    places: list[str] = []
+    decoded = rpc._decoded
+
+    def noted(body: bytes) -> Any:
+        places.append(where())
+        return decoded(body)
+
+    monkeypatch.setattr(rpc, "_decoded", noted)
+    body = '{"jsonrpc":"2.0","id":1,"result":[' + "[]," * lists + "[]]}"
+    words = "did not answer with a number" if lists == 10 else "is not JSON-RPC"
+    with pytest.raises(errors.NodeMisbehaved, match=words):
+        load(Node(eth_blockNumber=lambda _: web.Response(text=body)).handle)
+    assert places == [HERE if lists == 10 else BESIDE]
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,63 @@ def test_a_nonce_somebody_else_has_used_is_replaced(evm: Evm) -> None:
     refusing(evm, -32000, "nonce too low", times=2)
     assert send(evm, call(to, "set(uint256)", 2)).ok
     assert transactions(evm) == 3
+
+
+class Signed(SentInMemory):
+    """Remembers the nonce of everything that was signed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nonces: list[int] = []
+
+    async def remember(self, call: SentCall) -> SentCall | None:
+        if "\n" not in call.key:
+            self.nonces.append(call.nonce)
+        return await super().remember(call)
+
+    async def replace(self, before: SentCall, call: SentCall) -> bool:
+        self.nonces.append(call.nonce)
+        return await super().replace(before, call)
+
+
+@pytest.mark.parametrize("words", ["insufficient funds", "nonce too low", "fee too low"])
+def test_a_node_that_takes_what_it_refuses_gets_it_mined_once(
+    evm: Evm, words: str, tmp_path: Path
+) -> None:
+    """Each try of the step signed another one, and the node could have all of them mined."""
+    to, sent = evm.deploy(vault()), SentFile(tmp_path / "sent")
+    before, original = evm.tester.get_nonce(checksum(SENDER)), evm.eth_sendRawTransaction
+
+    def lying(raw: str) -> str:
+        with suppress(Exception):
+            original(raw)
+        raise Refusal(-32000, words)
+
+    evm.eth_sendRawTransaction = lying  # type: ignore[method-assign]
+    for _ in range(3):
+        with suppress(ExecutorUnavailable):
+            send(evm, call(to, "set(uint256)", 2), sent)
+    assert evm.tester.get_nonce(checksum(SENDER)) == before + 1
+    assert send(evm, call(to, "set(uint256)", 2), sent).ok
+
+
+@pytest.mark.parametrize(("counts", "most"), [(False, 1), (True, 2)])
+def test_a_node_that_lies_about_nonces_gets_no_third(evm: Evm, counts: bool, most: int) -> None:
+    """And no second, unless it says that others have used the first one."""
+    to, sent = evm.deploy(vault()), Signed()
+    said = [evm.tester.get_nonce(checksum(SENDER))]
+
+    def refuse(_raw: str) -> str:
+        said[0] += counts
+        raise Refusal(-32000, "nonce too low")
+
+    node: Any = evm
+    node.eth_sendRawTransaction = refuse
+    node.eth_getTransactionCount = lambda _who, _tag: hex(said[0])
+    for _ in range(3):
+        with pytest.raises(ExecutorUnavailable):
+            send(evm, call(to, "set(uint256)", 2), sent)
+    assert len(set(sent.nonces)) == most
 
 
 def test_a_transaction_the_node_knows_already_is_fine(evm: Evm) -> None:

@@ -33,7 +33,7 @@ from anabranch.market.catalog.facts import Facts
 from anabranch.market.catalog.listing import CatalogFilter
 from anabranch.market.catalog.queries import Query, counted, found_row, row_of
 from anabranch.market.catalog.relays import encoded, forwarded, route_of
-from anabranch.market.node.door import LARGE, size_of
+from anabranch.market.node.door import LARGE, weigh
 
 IN_A_THREAD = 20  # relays whose signatures are checked beside the event loop, or as many bytes
 
@@ -119,7 +119,7 @@ class OfferCatalog:
         by_peer: bool = False,
     ) -> list[Admission]:
         """The same beside the event loop, which other work has meanwhile."""
-        if len(relays) < IN_A_THREAD and sum(map(size_of, relays)) < LARGE:
+        if len(relays) < IN_A_THREAD and sum(map(weigh, relays)) < LARGE:
             candidates = self.checked(relays, source_node=source_node, by_peer=by_peer)
             return self.store(candidates, known_peers=known_peers, trusted=trusted)
         loop, candidates = asyncio.get_running_loop(), []

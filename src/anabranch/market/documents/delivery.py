@@ -8,6 +8,7 @@ from anabranch.market.documents.problems import Found, below, shown
 from anabranch.market.documents.rules import exactly_one, follows, valid_from
 from anabranch.market.documents.shapes import (
     ANYTHING,
+    FLAG,
     INSTANT,
     NAME,
     OBJECT,
@@ -157,6 +158,7 @@ ACCEPTOR_INVOKE = Fields(
     },
     {
         "source/peer": OrNull(NODE),
+        "source/trusted": FLAG,
         "idempotency/key": OrNull(_KEY),
         "invocation/token": OrNull(Text(secret=True)),
     },

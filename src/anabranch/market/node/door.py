@@ -1,12 +1,14 @@
 """The one way in for documents of others: few of them are read here, many beside the event loop.
 
 Whoever has made a key can send them. So their bytes are looked at first, then how many values they
-have (`VALUES_OF`), and what is more than a little is read where it holds nobody up.
+have (`VALUES_OF`), and what is more than a little is read where it holds nobody up: ten thousand
+bytes may be five thousand values, which take as long as a hundred thousand bytes of text.
 """
 
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +22,9 @@ from anabranch.market.node.errors import NodeError
 
 T = TypeVar("T")
 
-LARGE = 16 * 1024  # bytes that are read beside the event loop
+LARGE = 16 * 1024  # of what weighs as much, or more, is read beside the event loop
+#: Each value is looked at, however few bytes it has: it weighs as much as so many of them.
+VALUE_BYTES = 16
 DOCUMENT_BYTES = 1024 * 1024  # of a document that is no artifact
 #: Of what all strangers have sent and is not decided yet. An artifact is a text until it is read.
 WAITING_MAX, WAITING_BYTES = 2048, 64 * 1024 * 1024
@@ -81,9 +85,9 @@ class Door:
         self._reader = LargeReader()
         self.waiting = Waiting(WAITING_MAX, WAITING_BYTES)
 
-    async def read(self, work: Callable[[], T], size: int, *, trusted: bool = False) -> T:
-        """What `work` makes of so many bytes."""
-        if size < LARGE:
+    async def read(self, work: Callable[[], T], weight: int, *, trusted: bool = False) -> T:
+        """What `work` makes of something that weighs so much."""
+        if weight < LARGE:
             return work()
         return await self._reader.read(work, trusted=trusted)
 
@@ -96,7 +100,8 @@ class Door:
         if size > DOCUMENT_BYTES:
             message = f"{size:,} bytes; {DOCUMENT_BYTES:,} are the most"
             return [DocumentProblem("", "too-large", message)]
-        return await self.read(partial(check, document, kind=kind, at=at), size, trusted=trusted)
+        work = partial(check, document, kind=kind, at=at)
+        return await self.read(work, weigh(document), trusted=trusted)
 
 
 def size_of(value: Any) -> int:
@@ -107,16 +112,38 @@ def size_of(value: Any) -> int:
         return LARGE
 
 
+def weigh(value: Any) -> int:
+    """How much work it is to look at a value: its bytes as JSON, and how many values it has."""
+    try:
+        return weigh_text(msgspec.json.encode(value))
+    except (RecursionError, TypeError, ValueError, OverflowError):
+        return LARGE
+
+
+def weigh_text(data: bytes) -> int:
+    return len(data) + VALUE_BYTES * data.count(b",")
+
+
+def weigh_artifact(inline: Any) -> int:
+    """The same of JSON in base64."""
+    if not isinstance(inline, str) or len(inline) >= LARGE:
+        return LARGE
+    try:
+        return weigh_text(b64decode(inline))
+    except ValueError:
+        return len(inline)
+
+
 def portions(values: Iterable[Any]) -> Iterator[tuple[list[Any], int]]:
-    """Values in their order, by the bytes that they have and not by their number; how many bytes
-    each portion has. All but the last one are large."""
+    """Values in their order, by what they weigh and not by their number; how much that is of each
+    portion. All but the last one are large."""
     part: list[Any] = []
-    size = 0
+    weight = 0
     for value in values:
         part.append(value)
-        size += size_of(value)
-        if size >= LARGE:
-            yield part, size
-            part, size = [], 0
+        weight += weigh(value)
+        if weight >= LARGE:
+            yield part, weight
+            part, weight = [], 0
     if part:
-        yield part, size
+        yield part, weight

@@ -299,15 +299,20 @@ class Entities:
                     self._require_sound()  # what the store conflicts with, no caller has done
                 raise
 
-    async def forget(self, family: Family[Any], before: int, limit: int = 1000) -> int:
-        """Delete things that are not open and were last written before that instant, with their
-        histories; returns how many."""
+    async def forget(
+        self, family: Family[Any], before: int, limit: int = 200, group: str | None = None
+    ) -> int:
+        """Delete things of a family, or of a group of it, that are not open and were last written
+        before that instant, with their histories; returns how many. Others have their turn before
+        the next ones are asked for."""
+        await asyncio.sleep(0)
         while self._batch or self._in_flight:  # events that wait need what they follow
             await self.durable()
         self._require_sound()
-        gone = self._streams.forget_streams(family.name, before, limit)
+        gone = self._streams.forget_streams(family.name, before, limit, group)
         for key in [key for key, entry in self._closed.items() if key[0] == family.name
-                    and entry.card.updated_at < before]:  # fmt: skip
+                    and entry.card.updated_at < before
+                    and group in (None, entry.card.group)]:  # fmt: skip
             self._drop_closed(key)
         return gone
 

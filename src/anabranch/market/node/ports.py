@@ -26,9 +26,11 @@ class PeerUnreachable(AnabranchError):
 class PeerTransport(Protocol):
     """Carries signed envelopes to other nodes: over loopback HTTP, or in memory."""
 
-    async def send(self, node_id: str, url: str, envelope: bytes, seconds: float) -> bytes:
-        """The answer of the node at this address: an envelope, or the body of a refusal. Raises
-        `PeerUnreachable`."""
+    async def send(
+        self, node_id: str, url: str, envelope: bytes, seconds: float, *, most: int | None = None
+    ) -> bytes:
+        """The answer of the node at this address: an envelope, or the body of a refusal, of at most
+        so many bytes. Raises `PeerUnreachable`."""
 
     async def call(self, method: str, url: str, body: bytes, seconds: float) -> tuple[int, bytes]:
         """Status and body of what a seed directory answers. Raises `PeerUnreachable`."""
@@ -58,6 +60,7 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str
     remote_node_id: str
     broadcast: bool = False  # sent to every node with a capability
+    size: int = 0  # bytes of the payload as it came; 0 where that is not known
 
 
 #: Answers a message of a peer, or None where there is nothing to say.

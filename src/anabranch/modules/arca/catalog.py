@@ -182,7 +182,9 @@ class CatalogPart:
         payload = message.payload if isinstance(message.payload, Mapping) else {}
         try:
             relays = relays_in(payload)
-            found = await self._admitter.unasked(relays, message.remote_node_id)
+            found = await self._admitter.unasked(
+                relays, message.remote_node_id, trusted=message.remote_trusted
+            )
         except AnabranchError as error:
             said = {"code": error.code, "message": error.message}
             return reply({"status": "refused", "error": said}, reason=error.code)

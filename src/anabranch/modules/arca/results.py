@@ -25,7 +25,7 @@ import msgspec
 
 from anabranch.market.documents import check
 from anabranch.market.node.api import Endpoint
-from anabranch.market.node.door import Door
+from anabranch.market.node.door import Door, weigh_artifact
 from anabranch.modules.arca.work.attempts import (
     Attempt,
     attempt_of_request,
@@ -75,9 +75,8 @@ class Results:
         artifact = artifact if isinstance(artifact, Mapping) else {}
         if artifact.get("schema") != SCHEMA:
             return self._refuse(artifact, None, "kind-not-supported")
-        inline = artifact.get("bytes/base64")
-        size = len(inline) if isinstance(inline, str) else 0
-        result = await self._door.read(partial(_document, artifact), size)
+        weight = weigh_artifact(artifact.get("bytes/base64"))
+        result = await self._door.read(partial(_document, artifact), weight)
         if result is None:
             return self._refuse(artifact, None, "envelope-invalid")
         try:

@@ -13,11 +13,12 @@ from typing import Any
 
 from anabranch.clock import Clock
 from anabranch.market.documents.shapes import moment
-from anabranch.market.node.door import Door, size_of
+from anabranch.market.node.door import Door, weigh_artifact
 from anabranch.modules.dator.book import Book
 from anabranch.modules.dator.config import DatorConfig, OfferConfig
 from anabranch.modules.dator.offers import Offers
 from anabranch.modules.dator.requests import (
+    SKEW_MS,
     Arrived,
     Request,
     Unacceptable,
@@ -25,6 +26,8 @@ from anabranch.modules.dator.requests import (
     require_timely,
 )
 from anabranch.modules.kit.host import HostRefused, HostUnavailable
+
+RESERVED = 4  # one of so many places is for buyers whom the host trusts
 
 
 class Admission:
@@ -49,7 +52,7 @@ class Admission:
     async def accept(self, invoke: Mapping[str, Any]) -> dict[str, Any]:
         try:
             read = partial(read_arrived, invoke, self._config)
-            arrived = await self._door.read(read, size_of(invoke))
+            arrived = await self._door.read(read, _weight_of(invoke))
             if (known := self._book.get(arrived.key)) is not None:
                 return _again(arrived, known.digest)
             if self._book.is_arriving(arrived.key) or self._book.is_arriving(arrived.order_key):
@@ -72,12 +75,12 @@ class Admission:
         if owner is not None and (found := await self._book.unheard(arrived.key)) is not None:
             return self._go_on(arrived, found)
         now = self._clock.now()
-        require_timely(arrived, now)
+        require_timely(arrived, now, self._config.remember_sec * 1000)
         offer = self._offers.terms(arrived.order, now)
         request = _request(arrived, offer, now)
         if not request.fits_a_record:
             raise Unacceptable("no record can hold the request", code="request-too-large")
-        if full := self._fullness(offer, request):
+        if full := self._fullness(offer, request, trusted=arrived.trusted):
             return full
         self._book.take_place(request.key, request.offer_id, request.buyer)  # before others come
         if owner is None:
@@ -92,15 +95,24 @@ class Admission:
         self._begin(self._book.remember(found))
         return _said("accepted", "")
 
-    def _fullness(self, offer: OfferConfig, request: Request) -> dict[str, Any] | None:
-        """How a request is put off for which there is no room."""
+    def _fullness(
+        self, offer: OfferConfig, request: Request, *, trusted: bool
+    ) -> dict[str, Any] | None:
+        """How a request is put off for which there is no room. Anyone can make keys: a quarter of
+        the places is for buyers whom the host trusts."""
         of_buyer = self._book.of_buyer(request.buyer)
-        if len(self._book) >= self._config.max_open or of_buyer >= self._config.max_of_a_buyer:
+        most = _share(self._config.max_open, trusted=trusted)
+        if len(self._book) >= most or of_buyer >= self._config.max_of_a_buyer:
             return _said("retryable", "dator-full")
-        if self._book.depth(request.offer_id) >= offer.queue_max_depth:
+        if self._book.depth(request.offer_id) >= _share(offer.queue_max_depth, trusted=trusted):
             status = "retryable" if offer.queue_auto_accept else "rejected"
             return _said(status, "queue-saturated")
         return None
+
+
+def _weight_of(invoke: Mapping[str, Any]) -> int:
+    artifact = invoke.get("artifact")
+    return weigh_artifact(artifact.get("bytes/base64") if isinstance(artifact, Mapping) else "")
 
 
 def _request(arrived: Arrived, offer: OfferConfig, now: int) -> Request:
@@ -119,9 +131,17 @@ def _request(arrived: Arrived, offer: OfferConfig, now: int) -> Request:
         stages=arrived.stages,
         state="admitted" if offer.queue_auto_accept else "waiting",
         admitted_at=now,
-        deadline=moment(document["delivery_deadline"]) or 0,
+        # An honest order has no later deadline than its offer gives, but for the clock.
+        deadline=min(
+            moment(document["delivery_deadline"]) or 0,
+            now + offer.delivery_max_duration_sec * 1000 + SKEW_MS,
+        ),
         document=document,
     )
+
+
+def _share(most: int, *, trusted: bool) -> int:
+    return most if trusted else most - most // RESERVED
 
 
 def _again(arrived: Arrived, digest: str) -> dict[str, Any]:

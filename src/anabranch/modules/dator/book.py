@@ -16,6 +16,7 @@ import msgspec
 from anabranch.modules.dator.requests import DONE, OPEN, ORDERS, Ending, Request
 from anabranch.modules.dator.tasks import until_taken
 from anabranch.modules.kit.host import Host
+from anabranch.work.participants.performers import rfc3339
 
 
 class Book:
@@ -80,6 +81,16 @@ class Book:
 
     async def ended(self, limit: int) -> list[Any]:
         return [row["payload"] for row in await self._host.records(DONE, limit)]
+
+    # -- forgetting --------------------------------------------------------------------------
+
+    async def forget(self, before: int) -> None:
+        """Requests that had ended and orders that had come before that instant: no order as old is
+        taken again."""
+        for kind in (DONE, ORDERS):
+            while rows := await self._host.records(kind, created_before=rfc3339(before)):
+                for row in rows:
+                    await self._host.delete_record(kind, row["record_id"])
 
     # -- changing ----------------------------------------------------------------------------
 

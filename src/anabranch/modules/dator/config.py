@@ -88,6 +88,8 @@ class DatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_request_bytes: _Bytes = 512 * 1024
     #: How long a result is sent again that did not arrive, from the deadline of its order on.
     resend_sec: _Seconds = 86_400
+    #: How old an order may be when it comes, and how long those that have ended are remembered.
+    remember_sec: _Seconds = 30 * 86_400
 
     @property
     def max_of_a_buyer(self) -> int:

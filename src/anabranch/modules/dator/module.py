@@ -5,6 +5,7 @@ Until it knows its host and what is open, it takes no request: the host sends th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,17 +17,19 @@ from anabranch.modules.dator.book import Book
 from anabranch.modules.dator.config import DatorConfig
 from anabranch.modules.dator.offers import Offers
 from anabranch.modules.dator.pushes import ASKED, Pushes
+from anabranch.modules.dator.requests import SKEW_MS
 from anabranch.modules.dator.roles import RoleCalls
 from anabranch.modules.dator.routes import Routes
 from anabranch.modules.dator.tasks import Tasks, until_taken
 from anabranch.modules.dator.work import Work
-from anabranch.modules.kit.host import Host
+from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable
 from anabranch.modules.kit.module import ALLOW, Module, PeerMessage
 from anabranch.version import __version__
 
 logger = logging.getLogger("anabranch.module")
 
 PORT = 47971
+FORGET_EVERY_SECONDS = 3600.0
 
 
 class DatorModule(Module):
@@ -34,6 +37,7 @@ class DatorModule(Module):
 
     def __init__(self, *, host: Host, clock: Clock, config: DatorConfig, roles: RoleCalls) -> None:
         self._tasks = Tasks()
+        self._clock, self._config = clock, config
         self._book = Book(host)
         self._pushes = Pushes(host=host, clock=clock, config=config.push, tasks=self._tasks)
         self._offers = Offers(
@@ -104,7 +108,18 @@ class DatorModule(Module):
         for request in requests:
             self._work.begin(request)
         self._loaded = True
+        self._tasks.spawn(self._forget_now_and_then())
         await self._offers.run()
+
+    async def _forget_now_and_then(self) -> None:
+        """What strangers have ordered takes no room for good."""
+        while True:
+            await asyncio.sleep(FORGET_EVERY_SECONDS)
+            remembered_ms = self._config.remember_sec * 1000 + 2 * SKEW_MS
+            try:
+                await self._book.forget(self._clock.now() - remembered_ms)
+            except (HostUnavailable, HostRefused) as error:
+                logger.info("orders are forgotten later: %s", error.message)
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -40,7 +40,7 @@ class Pushes:
         self._clock = clock
         self._config = config
         self._tasks = tasks
-        self._askers: OrderedDict[str, None] = OrderedDict()
+        self._askers: OrderedDict[str, bool] = OrderedDict()  # whether the host trusts them
         self._number = 0
         self.node_id = ""
 
@@ -49,7 +49,7 @@ class Pushes:
     async def asked(self, message: PeerMessage) -> dict[str, Any]:
         """Answer with the offers of this node and nothing else."""
         payload = message.payload if isinstance(message.payload, Mapping) else {}
-        self._note(message.remote_node_id)
+        self._note(message.remote_node_id, trusted=message.remote_trusted)
         query_id = payload.get("query_id")
         known = isinstance(query_id, str) and 0 < len(query_id) <= _QUERY_ID_MAX
         answer: dict[str, Any] = {
@@ -87,12 +87,14 @@ class Pushes:
         is_all = not offers or found["counts"]["local"] == len(offers)
         return [relay_of(one, self.node_id, now) for one in offers], is_all
 
-    def _note(self, node_id: str) -> None:
-        """The last ones that have asked."""
-        self._askers[node_id] = None
+    def _note(self, node_id: str, *, trusted: bool) -> None:
+        """The last ones that have asked. No stranger takes the place of one that the host trusts:
+        they can be as many as they like."""
+        self._askers[node_id] = trusted
         self._askers.move_to_end(node_id)
         while len(self._askers) > ASKERS_KEPT:
-            self._askers.popitem(last=False)
+            strangers = (one for one, known in self._askers.items() if not known)
+            del self._askers[next(strangers, next(iter(self._askers)))]
 
     # -- pushes ------------------------------------------------------------------------------
 

@@ -140,6 +140,7 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     document: dict[str, Any]
     stages: list[dict[str, Any]]
+    trusted: bool = False  # whether the host trusts the node of the buyer
 
     @property
     def order(self) -> Mapping[str, Any]:
@@ -169,15 +170,25 @@ def read_arrived(invoke: Mapping[str, Any], config: DatorConfig) -> Arrived:
     except NodeError as error:
         raise Unacceptable(error.message, code="reply-not-supported") from None
     key = derived("dator-request", order["buyer/node-id"], request_id)
-    return Arrived(key=key, digest=digest_of(data), document=document, stages=stages)
+    return Arrived(
+        key=key,
+        digest=digest_of(data),
+        document=document,
+        stages=stages,
+        trusted=invoke.get("source/trusted") is True,
+    )
 
 
-def require_timely(arrived: Arrived, now: int) -> None:
-    """Only for a request that is new: one that came before is known also when its time is over."""
+def require_timely(arrived: Arrived, now: int, remember_ms: int) -> None:
+    """Only for a request that is new: one that came before is known also when its time is over, as
+    long as it is remembered. What is older may have come, too."""
     if (moment(arrived.document["delivery_deadline"]) or 0) <= now:
         raise Unacceptable("its time has passed", code="deadline-passed")
-    if (moment(arrived.order["created-at"]) or 0) > now + SKEW_MS:
+    created = moment(arrived.order["created-at"]) or 0
+    if created > now + SKEW_MS:
         raise Unacceptable("the order is from the future", code="other-reason")
+    if created < now - remember_ms:
+        raise Unacceptable("the order may be forgotten", code="order-too-old")
 
 
 def _bytes(artifact: Mapping[str, Any], most: int) -> bytes:

@@ -166,14 +166,19 @@ class Host:
         answer = await self._record("get", {"record_kind": kind, "record_id": record_id})
         return answer.get("record") if answer else None
 
-    async def records(self, kind: str, limit: int = 500) -> list[Any]:
-        """The newest so many, in as many answers as they take: one has some MiB at most."""
+    async def records(
+        self, kind: str, limit: int = 500, *, created_before: str | None = None
+    ) -> list[Any]:
+        """The newest so many, in as many answers as they take: one has some MiB at most, and a
+        host looks at so many others at most for one."""
         found: list[Any] = []
         page: dict[str, Any] = {"record_kind": kind}
+        if created_before is not None:
+            page["created_before"] = created_before
         while len(found) < limit:
             answer = await self._record("list", {**page, "limit": limit - len(found)})
             found += answer["records"]
-            if "next" not in answer or not answer["records"]:
+            if "next" not in answer:
                 break
             page["before"] = answer["next"]
         return found

@@ -16,6 +16,7 @@ import msgspec
 
 from anabranch.market.node.api import Answer, Api, Call, Caller, Endpoint, Handler
 from anabranch.market.node.errors import NodeError
+from anabranch.market.node.modules.chains import TRUSTED_HEADER
 from anabranch.modules.kit.host import HostRefused, HostUnavailable
 
 logger = logging.getLogger("anabranch.module")
@@ -33,6 +34,7 @@ class PeerMessage(msgspec.Struct, frozen=True):
     correlation_id: str
     remote_node_id: str
     chain_kind: str = "inbound-peer"
+    remote_trusted: bool = False  # whether the host trusts that node
 
 
 #: Decides about a message of a peer.
@@ -153,6 +155,8 @@ class Module:
             message = msgspec.convert(body, PeerMessage)
         except msgspec.ValidationError as error:
             raise NodeError(400, "schema", f"the envelope: {error}") from None
+        trusted = call.headers.get(TRUSTED_HEADER.lower()) == "true"
+        message = msgspec.structs.replace(message, remote_trusted=trusted)
         return Answer(body=await self.peer_message(message))
 
     async def _local_route(self, envelope: Mapping[str, Any]) -> dict[str, Any]:

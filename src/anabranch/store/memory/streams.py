@@ -65,12 +65,15 @@ class MemoryStreams:
                     raise card_refusal(card)
             self._cards.update({card.stream: card for card in cards})
 
-    def forget_streams(self, family: str, before: int, limit: int = 1000) -> int:
+    def forget_streams(
+        self, family: str, before: int, limit: int = 1000, group: str | None = None
+    ) -> int:
+        wanted = StreamFilter(family=family, group=group, open=False)
         with self._open():
             old = sorted(
                 (card.updated_at, name)
                 for name, card in self._cards.items()
-                if card.family == family and not card.open and card.updated_at < before
+                if card.updated_at < before and _fits(card, wanted)
             )[: max(limit, 0)]
             for _, name in old:
                 del self._cards[name], self._events[name]

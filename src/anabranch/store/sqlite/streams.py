@@ -140,8 +140,10 @@ class SqliteStreams:
                     db.execute("ROLLBACK")
                     raise card_refusal(card)
 
-    def forget_streams(self, family: str, before: int, limit: int = 1000) -> int:
-        given = {"family": family, "before": before, "limit": max(limit, 0)}
+    def forget_streams(
+        self, family: str, before: int, limit: int = 1000, group: str | None = None
+    ) -> int:
+        given = {"family": family, "before": before, "limit": max(limit, 0), "group_name": group}
         if not self._rows(STATEMENTS["closed_streams"], {**given, "limit": 1}):
             return 0
         with self._transaction() as db:  # asked again: a commit may have been faster

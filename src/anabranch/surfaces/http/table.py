@@ -20,6 +20,7 @@ from anabranch.market.node.api import Answer, Api, Call, Caller, problem
 from anabranch.market.node.errors import NodeError
 from anabranch.surfaces.http.guard.connection_limits import heard, hold, require_unpacked
 from anabranch.surfaces.http.guard.origins import check_origin
+from anabranch.surfaces.http.guard.unread_answers import ASKING
 from anabranch.surfaces.http.io.body_room import BodyRoom
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import (
@@ -53,6 +54,7 @@ def add_table(
             require_unpacked(request)
             call = await _call(request, api, who_calls, reading)
             if _is_known(call):
+                request[ASKING] = call.caller.actor
                 hold(request)
             return response(await api.handle(call))
         except NodeError as error:

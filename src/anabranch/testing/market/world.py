@@ -260,7 +260,15 @@ class _Wire:
         self._world = world
         self._source = source
 
-    async def send(self, node_id: str, url: str, envelope: bytes, seconds: float) -> bytes:
+    async def send(
+        self,
+        node_id: str,
+        url: str,
+        envelope: bytes,
+        seconds: float,
+        *,
+        most: int | None = None,  # noqa: ARG002 - nodes of a world send little
+    ) -> bytes:
         target = self._world.by_id(node_id)
         call = Call(
             method="POST",

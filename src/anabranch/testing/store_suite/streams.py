@@ -195,6 +195,10 @@ class StreamsSuite:
         assert streams.stream_names() == ["s/c", "s/d", "t/a"]
         self._write(a_stream("s/a"))
         assert len(streams.stream_events("s/a")) == 1, "it begins anew"
+        self._write(a_stream("u/a", family="u", updated_at=1, group="x"))
+        self._write(a_stream("u/b", family="u", updated_at=1))
+        assert streams.forget_streams("u", 2, group="x") == 1
+        assert streams.forget_streams("u", 2, group="") == 1
 
     def test_a_stream_that_begins_anew_forgets_the_events_before(self) -> None:
         if (streams := self._kept()) is None:

@@ -1,8 +1,9 @@
 """Carrying out the calls of rules.
 
 `SigningExecutor` sends transactions, each key at most once: signed, remembered, then sent. A
-repetition under the same key sends the same bytes and waits for the same receipt. Only when a node
-refuses a transaction at the very first try is it forgotten, because then nobody has it.
+repetition under the same key sends the same bytes and waits for the same receipt. Where a node
+refuses one, it may have it all the same: what is signed next for that key has the same number, so
+that one of both can be mined. It gets another number once, where the first was used by others.
 
 `DryRun` sends nothing: it checks a call, notes it and, with a node at hand, asks what would happen.
 """
@@ -46,7 +47,8 @@ from anabranch.work.rule.ports import BadAbi, CallOutcome, ContractCall, Executo
 _KNOWN = re.compile(r"already known|known transaction|already imported|already exists", re.I)
 _USED_NONCE = re.compile(r"nonce too low|nonce is too low|nonce has already been used", re.I)
 _TIP = 1_000_000_000  # wei per gas, for nodes that give no advice
-_NONCE_TRIES = 3
+_NONCE_TRIES = 3  # of one execution
+_REPLACED = "\nreplaced"  # under the key with this is one whose nonce others have used
 _SEND_EVERY = 10  # looks for a receipt
 _NOTED = 1000  # calls a dry run remembers
 
@@ -139,7 +141,12 @@ class SigningExecutor:
             if earlier is not None and earlier.outcome == "reverted" and call.own_key:
                 call = replace(call, key=call.own_key)  # a redrive may do better
                 earlier = await self._sent.find(scope, call.key)
-            found = earlier or await self._first(call, data, scope, digest)
+            if earlier is None or earlier.refused:
+                found: SentCall | CallOutcome = await self._first(
+                    call, data, scope, digest, earlier
+                )
+            else:
+                found = earlier
         if isinstance(found, CallOutcome):
             return found
         outcome = replace(await self._outcome(found, call, data), chain_id=_chain_in(scope))
@@ -158,12 +165,14 @@ class SigningExecutor:
     # -- sending -----------------------------------------------------------------------------
 
     async def _first(
-        self, call: ContractCall, data: bytes, scope: str, digest: str
+        self, call: ContractCall, data: bytes, scope: str, digest: str, refused: SentCall | None
     ) -> SentCall | CallOutcome:
         """Sign, remember, send. A call that would revert ends here, unsent."""
         chain = _chain_in(scope)
         self._require_value_allowed(call)
         await require_chain(self._rpc, chain)
+        if refused is not None and await self._is_mined(refused):
+            return refused
         if self._nonce_chain != chain:
             self._nonce_chain, self._next_nonce = chain, 0
         basics = {"to": call.to, "data": "0x" + data.hex(), "value": call.value}
@@ -174,29 +183,70 @@ class SigningExecutor:
         fees = await self._fees()
         self._require_affordable(gas, fees)
         for attempt in range(1, _NONCE_TRIES + 1):
-            nonce = await self._nonce()
+            nonce = await self._nonce_after(refused)
             signed = await self._signer.sign(
                 {**basics, **fees, "gas": gas, "nonce": nonce, "chainId": chain}
             )
             record = SentCall(scope, call.key, signed.tx, nonce, signed.raw, digest)
-            if (quicker := await self._sent.remember(record)) is not None:
-                return quicker  # another process, under the same key
+            if (quicker := await self._written(record, refused)) is not None:
+                return quicker
             try:
                 await self._send(record)
             except (NodeUnreachable, NodeMisbehaved):
                 pass  # it may have arrived; the wait for the receipt sends it again
-            except WrongChain:
-                await self._sent.forget(record)
+            except WrongChain:  # which is asked before it is sent
+                await self._unwritten(record, refused)
                 raise
             except NodeRefused as error:
-                await self._sent.forget(record)
+                await self._sent.refuse(record, error.said or "refused")
                 self._next_nonce = 0
                 if not _USED_NONCE.search(error.said) or attempt == _NONCE_TRIES:
                     raise
+                refused = replace(record, error=error.said)
+                if await self._is_mined(record):
+                    break
                 continue
             self._next_nonce = nonce + 1
             break
         return record
+
+    async def _written(self, record: SentCall, refused: SentCall | None) -> SentCall | None:
+        """What another process has written under the same key; None where this is written."""
+        if refused is None:
+            return await self._sent.remember(record)
+        if await self._sent.replace(refused, record):
+            return None
+        return await self._sent.find(record.scope, record.key) or refused
+
+    async def _unwritten(self, record: SentCall, refused: SentCall | None) -> None:
+        if refused is None:
+            await self._sent.forget(record)
+        elif await self._sent.replace(record, refused):
+            await self._sent.refuse(refused, refused.error)
+
+    async def _is_mined(self, record: SentCall) -> bool:
+        """Whether it was taken, whatever the node has said."""
+        try:
+            receipt = await self._rpc.call("eth_getTransactionReceipt", record.tx)
+        except NodeRefused:
+            return False
+        return isinstance(receipt, dict)
+
+    async def _nonce_after(self, refused: SentCall | None) -> int:
+        """That of the one before, as long as nobody has used it: a node that refuses one and keeps
+        it can have one of both mined. Another one where it was used by others, and once: a node
+        that says so and lies gets no third."""
+        if refused is None:
+            return await self._nonce()
+        if await self._counted() <= refused.nonce:
+            return refused.nonce
+        if await self._sent.remember(replace(refused, key=refused.key + _REPLACED)) is not None:
+            raise ExecutorUnavailable(
+                f"the node refused {refused.tx} ({refused.error}), as it refused one with another "
+                "nonce before; nothing more is signed for this call: look whether one of them was "
+                "mined, and whether the node can be trusted"
+            )
+        return await self._nonce()
 
     async def _send(self, record: SentCall) -> None:
         """Hand it over once, without hidden repetitions that would blur what a refusal means."""
@@ -259,9 +309,12 @@ class SigningExecutor:
 
     async def _nonce(self) -> int:
         """The next one: what the node counts, or more when it has not yet seen our last."""
+        return max(await self._counted(), self._next_nonce)
+
+    async def _counted(self) -> int:
         method = "eth_getTransactionCount"
         count = await self._rpc.call(method, self._signer.address, "pending")
-        return max(quantity(self._rpc, count, method), self._next_nonce)
+        return quantity(self._rpc, count, method)
 
     # -- waiting -----------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from anabranch.work.chain.nesting import nests_deeper
 from anabranch.work.network.addresses import ANY, AddressPolicy, connector_options, refusal_in
 from anabranch.work.network.one_session import OneSession
 from anabranch.work.secrets.forms import INSIDE
+from anabranch.work.values.served_json import JsonRefused, build_json, do_aside
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
@@ -74,7 +75,7 @@ class JsonRpc:
             attempt += 1
             try:
                 status, answer = await self._post(body)
-                return self._result(method, number, status, answer)
+                return await do_aside(len(answer), self._result, method, number, status, answer)
             except _Failed as failure:
                 if attempt >= attempts:
                     tried = f" ({attempt} attempts)" if attempt > 1 else ""
@@ -193,8 +194,8 @@ def _decoded(body: bytes) -> Any:
     if nests_deeper(body, _DEPTH_MAX):
         return None
     try:
-        return msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError):
+        return build_json(body)
+    except JsonRefused:
         return None
 
 

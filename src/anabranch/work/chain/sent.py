@@ -42,6 +42,11 @@ class SentCall(msgspec.Struct, frozen=True):
     outcome: Outcome = ""  # "": not known yet
     error: str = ""
 
+    @property
+    def refused(self) -> bool:
+        """A node said that it does not take it. Nobody knows whether that is so."""
+        return not self.outcome and bool(self.error)
+
 
 class Sent(Protocol):
     async def find(self, scope: str, key: str) -> SentCall | None: ...
@@ -52,8 +57,17 @@ class Sent(Protocol):
 
     async def settle(self, call: SentCall, outcome: Outcome, error: str) -> None: ...
 
+    async def refuse(self, call: SentCall, why: str) -> None:
+        """A node has refused to take it, or has said so."""
+        ...
+
+    async def replace(self, before: SentCall, call: SentCall) -> bool:
+        """Whether this is written in the place of one that was refused; not where another process
+        was faster."""
+        ...
+
     async def forget(self, call: SentCall) -> None:
-        """For a call that a node refused to take."""
+        """For a call that was given to no node."""
         ...
 
 
@@ -73,6 +87,16 @@ class SentInMemory:
 
     async def settle(self, call: SentCall, outcome: Outcome, error: str) -> None:
         self._calls[call.scope, call.key] = replace(call, outcome=outcome, error=error)
+
+    async def refuse(self, call: SentCall, why: str) -> None:
+        await self.settle(call, "", why)
+
+    async def replace(self, before: SentCall, call: SentCall) -> bool:
+        there = self._calls.get((call.scope, call.key))
+        if there is None or there.tx != before.tx or there.outcome:
+            return False
+        self._calls[call.scope, call.key] = call
+        return True
 
     async def forget(self, call: SentCall) -> None:
         self._calls.pop((call.scope, call.key), None)
@@ -99,6 +123,17 @@ class SentFile:
             "UPDATE sent SET outcome = ?, error = ? WHERE scope = ? AND key = ? AND tx = ?",
             (outcome, error, call.scope, call.key, call.tx),
         )
+
+    async def refuse(self, call: SentCall, why: str) -> None:
+        await self.settle(call, "", why)
+
+    async def replace(self, before: SentCall, call: SentCall) -> bool:
+        changed = await self._change(
+            "UPDATE sent SET tx = ?, nonce = ?, raw = ?, digest = ?, outcome = '', error = ''"
+            " WHERE scope = ? AND key = ? AND tx = ? AND outcome = ''",
+            (call.tx, call.nonce, call.raw, call.digest, call.scope, call.key, before.tx),
+        )
+        return bool(changed)
 
     async def forget(self, call: SentCall) -> None:
         await self._change(

@@ -29,7 +29,7 @@ from anabranch.work.network.guarded_sessions import (
     method_onward,
     peer_class,
 )
-from anabranch.work.values.served_json import NotServedJson, build_json, do_aside
+from anabranch.work.values.served_json import JsonRefused, build_json, do_aside
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
@@ -176,7 +176,7 @@ def _onward(response: aiohttp.ClientResponse, url: URL) -> URL | None:
 def _decoded(body: bytes) -> Any:
     try:
         return from_json(build_json(body))
-    except (NotServedJson, RecursionError):
+    except (JsonRefused, RecursionError):
         raise CallFailed("the answer is not JSON") from None
     except CelError as error:
         raise CallFailed(error.message) from None

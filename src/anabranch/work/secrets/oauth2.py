@@ -168,11 +168,11 @@ def _body(answer: Answer, name: str) -> Mapping[str, Any]:
         raise _refused(answer.fault, name)
     body = answer.result["data"]
     if isinstance(body, str):  # some servers forget to say that it is JSON
-        from anabranch.work.values.served_json import NotServedJson, build_json  # few come here
+        from anabranch.work.values.served_json import JsonRefused, build_json  # few come here
 
         try:
             body = build_json(body.encode())
-        except NotServedJson:
+        except JsonRefused:
             body = None
     if not isinstance(body, Mapping):
         raise KeychainError(f"keychain.{name}: the answer of the token endpoint is not JSON")

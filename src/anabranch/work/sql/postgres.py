@@ -34,7 +34,7 @@ from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge, Table
 from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import POSTGRES
 from anabranch.work.time_limit import time_limit
-from anabranch.work.values.served_json import NotServedJson
+from anabranch.work.values.served_json import JsonRefused
 from anabranch.work.values.served_values import convert_rows, keep_json_as_it_comes
 
 _SPELLED = 2  # bytes for one of a result, where PostgreSQL writes it out
@@ -110,7 +110,7 @@ class Postgres:
         except ResultTooLarge as error:
             at = {"command": collector.at}
             return fault("result", str(error), code="TOO_MANY_ROWS", details=at)
-        except NotServedJson as error:
+        except JsonRefused as error:
             at = {"command": collector.at}
             return fault("parse", f"{where}: {NOT_JSON}: {error}", details=at)
         except psycopg.Error as error:

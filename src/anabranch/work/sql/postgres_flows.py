@@ -20,7 +20,7 @@ from anabranch.work.sql.postgres import (
 )
 from anabranch.work.sql.rows import CHUNK_BYTES, ResultTooLarge, length_of
 from anabranch.work.sql.task import Params
-from anabranch.work.values.served_json import NotServedJson
+from anabranch.work.values.served_json import JsonRefused
 from anabranch.work.values.served_values import convert_rows
 
 _CURSOR = "anabranch_transfer"
@@ -63,7 +63,7 @@ class PostgresFlows:
         except ResultTooLarge as error:
             answer = fault("result", str(error), code="TOO_MANY_ROWS")
             raise Unavailable(str(error), answer) from None
-        except NotServedJson as error:
+        except JsonRefused as error:
             message = f"{PostgresAddress(psycopg, address)}: {NOT_JSON}: {error}"
             raise Unavailable(message, fault("parse", message)) from None
         except psycopg.Error as error:

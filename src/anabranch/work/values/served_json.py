@@ -25,12 +25,12 @@ BESIDE_BYTES = 256 * 1024
 CONTAINERS_MAX = 1_000_000
 
 
-class NotServedJson(ValueError):
+class JsonRefused(ValueError):
     """It is no JSON, or there is too much in it; the message says which."""
 
 
 async def read_json(body: bytes) -> Any:
-    """The value of a text; raises `NotServedJson`."""
+    """The value of a text; raises `JsonRefused`."""
     return await do_aside(len(body), build_json, body)
 
 
@@ -48,15 +48,15 @@ def build_json(body: bytes, *, wide: bool = False) -> Any:
     """The same here and now. `wide` takes numbers that are no double, as some databases have."""
     containers = count_containers(body)
     if containers > CONTAINERS_MAX:
-        raise NotServedJson(
+        raise JsonRefused(
             f"it has more than {CONTAINERS_MAX:,} lists and objects: request it in parts"
         )
     try:
         value = _decode(body, wide)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise NotServedJson(str(error)) from None
+        raise JsonRefused(str(error)) from None
     if containers > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
-        raise NotServedJson(f"it nests more than {MAX_DEPTH} levels deep")
+        raise JsonRefused(f"it nests more than {MAX_DEPTH} levels deep")
     return value
 
 

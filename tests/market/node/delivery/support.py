@@ -349,10 +349,12 @@ def order(buyer: WorldNode, provider: WorldNode, **changes: Any) -> dict[str, An
 
 
 def dispatch_request(buyer: WorldNode, provider: WorldNode, **changes: Any) -> dict[str, Any]:
+    """A request of another id is one for the work of another order."""
+    named = changes.get("request_id", "r1-s1-a1")
     return {
         "schema": DISPATCH,
         "request_id": "remote-execution:r1:s1:a1",
-        "order": order(buyer, provider),
+        "order": order(buyer, provider, **{"order/id": f"order:{named}"}),
         "dispatch_payload": {},
         "service_type": "text/summarise",
         "request/input": {"text": "…"},

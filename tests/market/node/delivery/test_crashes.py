@@ -20,7 +20,7 @@ from anabranch.market.node.deferred.laws import broken as broken_operations
 from anabranch.market.node.deferred.laws import broken_history as broken_operation_history
 from anabranch.market.node.deferred.records import OPERATIONS
 from anabranch.market.node.delivery import laws
-from anabranch.market.node.delivery.admission_records import ADMISSIONS, INBOX
+from anabranch.market.node.delivery.admission_records import ADMISSIONS, INBOX, ORDERS_TAKEN
 from anabranch.market.node.delivery.records import CONTENTS, DELIVERIES
 from anabranch.market.node.entities import Family
 from anabranch.market.node.ports import Acceptance
@@ -42,7 +42,9 @@ from market.node.delivery.support import (
 )
 from seeds import seeds
 
-FAMILIES: tuple[Family[Any], ...] = (DELIVERIES, CONTENTS, ADMISSIONS, INBOX, OPERATIONS)
+FAMILIES: tuple[Family[Any], ...] = (
+    DELIVERIES, CONTENTS, ADMISSIONS, ORDERS_TAKEN, INBOX, OPERATIONS,
+)  # fmt: skip
 HISTORIES: dict[str, Callable[..., Any]] = {
     DELIVERIES.name: laws.broken_delivery_history,
     ADMISSIONS.name: laws.broken_admission_history,

@@ -10,9 +10,11 @@ from anabranch.market.documents import check
 from anabranch.market.node.delivery import laws
 from anabranch.market.node.delivery.replies import reply_stages
 from anabranch.market.node.errors import NodeError
-from anabranch.testing.market import World
+from anabranch.market.node.ports import Acceptance
+from anabranch.testing.market import World, WorldNode
 from in_loop import in_loop
 from market.node.delivery.support import (
+    ACCEPTOR,
     DISPATCH,
     Module,
     Outside,
@@ -39,6 +41,12 @@ async def inbox_of(world: World) -> list[Any]:
     items = body["items"]
     assert isinstance(items, list)
     return items
+
+
+async def refusals(node: WorldNode) -> Any:
+    """The newest first."""
+    answer = await node.request("GET", "/v1/artifact-delivery/admissions")
+    return answer.body["refused"][::-1]
 
 
 async def answer(world: World, entry: str, body: Any = COMPLETED) -> Any:
@@ -265,6 +273,71 @@ async def test_a_request_whose_deadline_has_passed_takes_no_room_and_can_be_answ
     assert (await answer(world, entry["id"])).body["status"] == "answered"
     await world.advance(1)
     assert outside.orders_of("buyer").said[-1] == ("result", entry["request_id"])
+
+
+@pytest.mark.parametrize("has_module", [False, True])
+@in_loop
+async def test_who_orders_once_is_worked_for_once_under_whatever_ids(has_module: bool) -> None:
+    """Ten requests for one order were ten pieces of work for the operator, and one price."""
+    outside = Outside()
+    module = Module([Acceptance(status="rejected", acceptor_id=ACCEPTOR, reason="no")])
+    if has_module:
+        outside.modules["provider"] = {DISPATCH: module}
+    world = market(outside)
+    buyer, provider = world["buyer"], world["provider"]
+    same = order(buyer, provider)
+    if has_module:
+        refused = await requested(world, request_id="none", order=same)
+        assert refused.body["status"] == "failed-permanent"
+    assert (await requested(world, order=same)).body["status"] == "succeeded", "none was taken"
+    again = await requested(world, request_id="another", order=same)
+    assert again.body["status"] == "failed-permanent"
+    assert [one["reason"] for one in (await refusals(provider))][:1] == ["order-conflict"]
+    assert (await requested(world)).body["status"] == "succeeded", "the same request again"
+    if not has_module:
+        assert len(await inbox_of(world)) == 1
+
+
+@pytest.mark.parametrize(
+    ("created", "reason"),
+    [
+        ("2026-05-10T07:59:00Z", "order-too-old"),
+        ("2026-06-10T08:10:00Z", "order-from-the-future"),
+    ],
+)
+@in_loop
+async def test_an_order_is_taken_as_long_as_others_would_be_remembered(
+    created: str, reason: str
+) -> None:
+    world = market()
+    signed = order(world["buyer"], world["provider"], **{"created-at": created})
+    assert (await requested(world, order=signed)).body["status"] == "failed-permanent"
+    assert [one["reason"] for one in await refusals(world["provider"])] == [reason]
+
+
+@in_loop
+async def test_what_strangers_have_left_is_forgotten_after_a_while() -> None:
+    """And nothing of it can be asked for again. It was kept for good."""
+    world = market(remember_seconds=3 * 86_400)
+    provider, old = world["provider"], order(world["buyer"], world["provider"])
+    await requested(world, order=old, delivery_deadline="2026-06-10T08:05:00Z")
+    await requested(world, request_id="lapses", delivery_deadline="2026-06-10T08:05:00Z")
+    (lapses, entry) = await inbox_of(world)
+    await answer(world, entry["id"])
+    await world.advance(2 * 86_400)
+    await requested(world, request_id="x", delivery_deadline="2026-06-10T07:00:00Z")
+    await world.advance(1)
+    assert [one["id"] for one in await inbox_of(world)] == [entry["id"]], "the large one is gone"
+    assert lapses["status"] == "open"
+    await world.advance(2 * 86_400)
+    late = await requested(
+        world, request_id="later", order=old, delivery_deadline="2026-06-20T08:00:00Z"
+    )
+    assert late.body["status"] == "failed-permanent"
+    await world.advance(1)
+    streams = provider.store.node_streams
+    assert streams.stream_names() == []
+    assert [one["reason"] for one in await refusals(provider)][:1] == ["order-too-old"]
 
 
 @in_loop

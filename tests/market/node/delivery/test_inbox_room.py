@@ -21,7 +21,8 @@ async def requested(world: World, buyer: str, number: int) -> bool:
     given = {"text": "x" * SIZE}
     here, there = world[buyer], world["provider"]
     request = dispatch_request(
-        here, there, order=order(here, there, **{"request/input": given}),
+        here, there,
+        order=order(here, there, **{"request/input": given, "order/id": f"order:{number}"}),
         request__input=given, request_id=f"request:{number}",
     )  # fmt: skip
     sent = await send(here, carrying(request, there))

@@ -11,10 +11,13 @@ import pytest
 
 from anabranch.market.node.api import Answer, Call
 from anabranch.market.node.directory import seed_endpoints, sync
+from anabranch.market.node.directory.artifacts import ADVERTISEMENT
 from anabranch.market.node.directory.registry import CAPABILITIES_OF_A_NODE
 from anabranch.market.node.directory.seed_endpoints import ITEMS_MAX
 from anabranch.market.node.directory.settings import DirectorySettings
 from anabranch.market.node.peers.memory_transport import ARRIVES, LOST, Fate, MemoryNetwork, Sent
+from anabranch.market.passports import PASSPORT
+from market.checks import BESIDE, watch_checks
 from market.node.peers.support import Host, KeySigner
 from market.support import NOW
 from virtual import run_virtually
@@ -337,5 +340,25 @@ def test_an_address_that_the_node_did_not_sign_is_none(said: Any) -> None:
     async def scenario() -> None:
         reader = await reader_of(lambda call: said if call.path.startswith("/adv/") else EMPTY)
         assert await reader.context.directory.locate(N2.node_id) == ""
+
+    run_virtually(scenario())
+
+
+def test_what_a_seed_tells_of_strangers_is_checked_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fifty of their advertisements held the loop of every reader for a second."""
+
+    async def scenario() -> None:
+        seed, reader = await pair(MemoryNetwork())
+        for signer in (N2, N3, N4):
+            passport = passport_of(signer, extra=[1] * 900)
+            await register(seed, passport, signer)
+        checks = watch_checks(monkeypatch)
+        await reader.open()
+        assert len(holders(reader)) == 3
+        beside = [kind for kind, where in checks if where == BESIDE]
+        assert beside.count(PASSPORT) == 3
+        assert beside.count(ADVERTISEMENT) >= 3
 
     run_virtually(scenario())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.market.node.modules.chains import Outcome
+from anabranch.market.node.modules.chains import TRUSTED_HEADER, Outcome
 
 from .support import (
     Hosted,
@@ -175,3 +175,16 @@ async def told(node: Hosted) -> None:
     """Observers are told by tasks of their own."""
     while node.part.chains._told:
         await asyncio.sleep(0)
+
+
+def test_a_module_is_told_beside_the_envelope_whether_the_host_trusts_the_sender() -> None:
+    async def scenario() -> None:
+        first, _ = two(decision("allow"))
+        async with hosted(first, configs=CONFIGS[:1]) as node:
+            for trusted in (False, True):
+                node.part.chains._trusts = lambda _node, so=trusted: so
+                await node.part.peer_message(message("m", {}))
+        told = [headers for _, path, headers, _ in first.calls if path == INVOKE]
+        assert [TRUSTED_HEADER.lower() in one for one in told] == [False, True]
+
+    run(scenario())

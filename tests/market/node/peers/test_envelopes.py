@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -47,7 +48,7 @@ json_values = st.recursive(
 def test_any_json_arrives_as_it_was_sent(payload: Any) -> None:
     envelope = read_envelope(sealed(payload))
     require_genuine(envelope, BOB.node_id, NOW)
-    assert envelope.content() == payload
+    assert asyncio.run(envelope.content()) == payload
     assert envelope.source == ALICE.node_id
 
 

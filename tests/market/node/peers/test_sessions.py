@@ -17,6 +17,7 @@ from anabranch.market.node.peers.sessions import (
     ReplayWindow,
     Sessions,
 )
+from costs import operations
 from market.support import NOW
 
 from .support import KeySigner
@@ -146,3 +147,16 @@ def test_a_message_is_taken_once() -> None:
     assert refused.value.code == "peer_replay"
     with pytest.raises(NodeError):
         sessions.take(msgspec.structs.replace(message, sequence=0), NOW)
+
+
+def test_to_open_a_session_goes_through_none_of_the_others() -> None:
+    """Anyone can open as many as there are places."""
+
+    def cost(others: int) -> int:
+        sessions = Sessions(BOB.node_id, HOUR, SKEW)
+        for number in range(others):
+            opened(sessions, number, by=KeySigner(number % 50 + 3))
+        wanted = envelope("x" * 32)
+        return operations(lambda: sessions.open(wanted, "y" * 32, NOW + 1))
+
+    assert cost(200) < cost(2) * 1.5

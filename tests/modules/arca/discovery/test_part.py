@@ -17,7 +17,12 @@ from anabranch.market.node.api import Answer
 from anabranch.market.node.errors import NodeError
 from anabranch.modules.arca.catalog import CatalogPart
 from anabranch.modules.arca.config import ArcaConfig
-from anabranch.modules.arca.discovery.admitter import OF_A_PEER_MAX, WAITING_MAX, Admitter
+from anabranch.modules.arca.discovery.admitter import (
+    OF_A_PEER_MAX,
+    RESERVED,
+    WAITING_MAX,
+    Admitter,
+)
 from anabranch.modules.arca.discovery.peers import CAPABILITIES, PEERS_MAX, PeerCatalogs
 from anabranch.modules.arca.discovery.remote_query import RemoteQueryBody
 from anabranch.modules.kit.host import Host, HostUnavailable
@@ -371,8 +376,30 @@ def test_a_flood_of_pushes_does_not_keep_out_what_was_asked_for() -> None:
         await asyncio.sleep(0)
         host.wait.set()
         found = await asyncio.gather(*flood, return_exceptions=True)
-        assert sum(isinstance(one, InputError) for one in found) == 5
+        places = WAITING_MAX - WAITING_MAX // RESERVED
+        assert sum(isinstance(one, InputError) for one in found) == len(nodes) - places
         assert (await asked)[0].status == "stored"
+
+    asyncio.run(play())
+
+
+def test_strangers_that_push_leave_places_to_nodes_that_the_host_trusts() -> None:
+    """Four keys had all of them, and pushes of others were refused until the next round."""
+
+    async def play() -> None:
+        host = FakeHost()
+        admitter = Admitter(Host(host), OfferCatalog(clock=ManualClock(START)))
+        host.wait.clear()
+        flood = [
+            asyncio.ensure_future(admitter.unasked([{}], f"node:{number % 8}"))
+            for number in range(WAITING_MAX)
+        ]
+        await asyncio.sleep(0)
+        trusted = asyncio.ensure_future(admitter.unasked([relay()], PEER.node_id, trusted=True))
+        await asyncio.sleep(0)
+        host.wait.set()
+        await asyncio.gather(*flood, return_exceptions=True)
+        assert (await trusted)[0].status == "stored"
 
     asyncio.run(play())
 

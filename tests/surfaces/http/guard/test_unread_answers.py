@@ -12,14 +12,19 @@ from typing import Any
 
 import pytest
 
+from anabranch.market.node.api import Answer, Call, Endpoint
+from anabranch.market.node.folder import NodeFile, NodeFolder
+from anabranch.market.node.keys import KeyFolder
 from anabranch.surfaces.http import openapi
 from anabranch.surfaces.http.guard import unread_answers
 from anabranch.surfaces.http.guard.connection_limits import unsent
 from anabranch.surfaces.http.guard.unread_answers import PIECE, STRANGERS
 from anabranch.surfaces.http.io.ended_runs import EndedRuns
 from anabranch.surfaces.http.io.readers import THREADS
+from anabranch.surfaces.http.node.server import NodeServer
 from anabranch.surfaces.http.serve import Server
 from anabranch.surfaces.ui import rendering
+from hangs import HANG_SECONDS
 
 from ..access import START, serving
 from ..support import run
@@ -187,5 +192,47 @@ def test_a_document_that_all_strangers_are_given_is_there_once(
             assert server.limiter.unread.of(STRANGERS) == 0
             for _, writer in many:
                 await end(writer)
+
+    run(go())
+
+
+def test_of_answers_of_a_node_that_strangers_do_not_read_few_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And whoever reads is answered. Pages of a directory on five hundred connections were a
+    gigabyte."""
+    monkeypatch.setattr(unread_answers, "UNREAD_MAX", MOST)
+    folder = NodeFolder(tmp_path / "n")
+    folder.create(NodeFile(name="n"))
+    KeyFolder.create(folder.keys)
+    asked = 0
+
+    async def large(_call: Call) -> Answer:
+        nonlocal asked
+        asked += 1
+        return Answer(body="y" * SIZE)
+
+    async def go() -> None:
+        async with asyncio.timeout(HANG_SECONDS), NodeServer(folder) as node:
+            port, limiter = int(node.url.rpartition(":")[2]), node._listening.limiter
+            node.node.api.add(
+                Endpoint(method="GET", path="/large", scopes=("open",), handler=large, summary="")
+            )
+            many = [await connected(port) for _ in range(MANY)]
+            for _, writer in many:
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+                writer.write(asking("/large"))
+            while asked < MANY:
+                await asyncio.sleep(0.01)
+            assert 0 < limiter.unread.of(STRANGERS) <= MOST + SIZE
+            waiting = [unsent(one) for one in (*limiter._since, *limiter._busy)]
+            assert sum(waiting) <= 4 * PIECE * (1 + MOST // SIZE + 1)
+            reader, writer = await connected(port)
+            writer.write(asking("/large"))
+            assert await status_of(reader, writer) == 200
+            await reader.readuntil(b"\r\n\r\n")
+            assert len(await reader.readexactly(SIZE + 2)) == SIZE + 2
+            for _, each in (*many, (reader, writer)):
+                await end(each)
 
     run(go())

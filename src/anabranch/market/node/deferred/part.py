@@ -21,10 +21,12 @@ from anabranch.market.node.entities import Change, Family
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.paging import page_of, paged
 from anabranch.market.node.ports import NodeContext
+from anabranch.market.node.retention import DAY_MS, Retention, Rule
 from anabranch.work.participants.performers import rfc3339
 
 FAMILIES = (OPERATIONS,)
 ENDINGS = get_args(Ending)
+REMEMBERED_MS = 30 * DAY_MS
 
 
 def make(context: NodeContext) -> DeferredPart:
@@ -39,6 +41,7 @@ class DeferredPart:
         self._entities = context.entities
         self._config = config
         self._owners: dict[str, Callable[[str], Awaitable[None]] | None] = {}
+        self._retention = Retention(context, (Rule(OPERATIONS, REMEMBERED_MS),))
 
     # -- for the other parts -----------------------------------------------------------------
 
@@ -75,6 +78,7 @@ class DeferredPart:
             audit_ref=audit_ref,
         )
         change.add(OPERATIONS, operation_id, promise)
+        self._retention.look()
         return operation_id
 
     def run(self, change: Change, operation_id: str) -> None:
@@ -120,6 +124,7 @@ class DeferredPart:
                     note = f"nothing on this node carries out {operation.promise.kind} any more"
                     self.end(change, operation_id, "unknown", diagnostics=[note])
         await self._entities.durable()
+        self._retention.look()
 
     async def close(self) -> None:
         """There is nothing to stop."""
@@ -130,6 +135,7 @@ class DeferredPart:
             if operation is not None and operation.promise.expires_at <= change.now:
                 self.end(change, thing, "expired", diagnostics=["it was not done in time"])
         await self._entities.durable()
+        self._retention.look()
 
     # -- the surface -------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -98,6 +99,25 @@ def admission_id_of(peer: str, schema: str, *key: str) -> str:
     return f"admission:{derived('anabranch artifact-delivery.admission.v1', peer, schema, *key)}"
 
 
+# -- orders ----------------------------------------------------------------------------------
+
+
+class OrderTaken(msgspec.Struct, frozen=True, tag="taken"):
+    """A request for the work of this order was taken; another one for it is not."""
+
+    admission_id: str
+
+
+#: By buyer and order: who pays once is worked for once, under whatever ids it is asked for.
+ORDERS_TAKEN: Family[OrderTaken] = Family(
+    "service-order-taken", OrderTaken, OrderTaken, lambda _state, event: event
+)
+
+
+def order_taken_of(order: Mapping[str, Any]) -> str:
+    return derived("anabranch service-order.taken.v1", order["buyer/node-id"], order["order/id"])
+
+
 # -- the inbox of the operator ---------------------------------------------------------------
 
 
@@ -147,6 +167,8 @@ def evolve_inbox(state: InboxEntry | None, event: Received | Answered | Lapsed) 
     return msgspec.structs.replace(state, answers=(*state.answers, event))
 
 
+LAPSED = "lapsed"  # the group of those that nobody has answered in time
+
 INBOX: Family[InboxEntry] = Family(
     "service-inbox",
     InboxEntry,
@@ -154,5 +176,5 @@ INBOX: Family[InboxEntry] = Family(
     evolve_inbox,
     is_open=lambda state: not state.answers and not state.lapsed,
     wake=lambda state: state.deadline,
-    group=lambda state: state.received.peer,
+    group=lambda state: LAPSED if state.lapsed and not state.answers else "",
 )

@@ -121,15 +121,17 @@ def id_of(arrival: Arrival) -> str:
 
 
 def invoke_document(
-    admission_id: str, acceptor_id: str, arrival: Arrival, token: str
+    admission_id: str, acceptor_id: str, arrival: Arrival, token: str, *, trusted: bool
 ) -> dict[str, Any]:
-    """The `artifact-delivery-acceptor-invoke.v1`."""
+    """The `artifact-delivery-acceptor-invoke.v1`. Whether this node trusts the sender is for the
+    host to say: nothing in an artifact does."""
     return {
         "schema": "artifact-delivery-acceptor-invoke.v1",
         "admission/id": admission_id,
         "acceptor/id": acceptor_id,
         "source/adapter": arrival.adapter,
         "source/peer": arrival.peer or None,
+        "source/trusted": trusted,
         "idempotency/key": arrival.key,
         "artifact": {
             "schema": arrival.artifact.schema,

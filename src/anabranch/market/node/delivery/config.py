@@ -53,12 +53,14 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     inbox_per_peer: int = 100
     inbox_bytes: int = 64 * 1024 * 1024
     inbox_bytes_per_peer: int = 8 * 1024 * 1024
+    #: How old an order may be when its request comes, and how long what has ended is remembered.
+    remember_seconds: float = 30 * 86_400
 
 
 _POSITIVE = (
     "ttl_seconds", "stage_timeout_ms", "acceptor_timeout_ms", "retry_seconds_min",
     "retry_seconds_max", "max_in_flight", "max_per_peer", "max_open", "max_bytes", "inbox_max",
-    "inbox_per_peer", "inbox_bytes", "inbox_bytes_per_peer",
+    "inbox_per_peer", "inbox_bytes", "inbox_bytes_per_peer", "remember_seconds",
 )  # fmt: skip
 
 

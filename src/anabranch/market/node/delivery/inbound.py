@@ -22,12 +22,15 @@ from anabranch.errors import AnabranchError, StoreError
 from anabranch.market.documents.delivery import ADMISSIONS as ADMISSION_STATUSES
 from anabranch.market.node.delivery.admission_records import (
     ADMISSIONS,
+    ORDERS_TAKEN,
     Admission,
     Decided,
     Offered,
+    OrderTaken,
     Told,
     closes_order,
     is_owed,
+    order_taken_of,
 )
 from anabranch.market.node.delivery.arrivals import (
     NAME_MAX,
@@ -46,7 +49,7 @@ from anabranch.market.node.delivery.records import CONTENTS
 from anabranch.market.node.delivery.rules import HOST
 from anabranch.market.node.delivery.tokens import InvocationTokens
 from anabranch.market.node.delivery.transport import MANY_MAX
-from anabranch.market.node.door import LARGE, Door, size_of
+from anabranch.market.node.door import LARGE, Door, size_of, weigh_artifact
 from anabranch.market.node.entities import Change
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ports import Acceptance, InboundMessage, NodeContext
@@ -87,7 +90,7 @@ class Inbound:
 
     async def message(self, message: InboundMessage) -> dict[str, Any]:
         """The peer message. A large one of a stranger takes room while it waits."""
-        peer, size = message.remote_node_id, size_of(message.payload)
+        peer, size = message.remote_node_id, message.size or size_of(message.payload)
         trusted = size < LARGE or self._context.directory.is_trusted(peer)
         if not self._door.waiting.take(size, trusted=trusted):
             return _response(_retryable(HOST, "peer_busy"), "")
@@ -113,7 +116,7 @@ class Inbound:
             raise NodeError(400, "envelope-malformed", f"`deliveries` has 1 to {MANY_MAX} of them")
         answers: list[asyncio.Future[dict[str, Any]]] = []
         for one in sent:
-            alone = msgspec.structs.replace(message, payload=one)
+            alone = msgspec.structs.replace(message, payload=one, size=0)
             if (answer := self._begin(alone)) is None:
                 break
             answers.append(answer)
@@ -176,7 +179,10 @@ class Inbound:
         """Raises `NodeError` with the failure class."""
         read = partial(read_arrival, adapter, peer, sent, self._config.max_bytes)
         trusted = adapter != "peer" or self._context.directory.is_trusted(peer)
-        return await self._door.read(read, len(sent.artifact.inline), trusted=trusted)
+        return await self._door.read(read, weigh_artifact(sent.artifact.inline), trusted=trusted)
+
+    def _is_trusted(self, arrival: Arrival) -> bool:
+        return arrival.adapter != "peer" or self._context.directory.is_trusted(arrival.peer)
 
     async def _offer(
         self, admission_id: str, admission: Admission | None, arrival: Arrival, sent: DeliverMessage
@@ -195,6 +201,9 @@ class Inbound:
             assert arrival.document is not None
             if reason := self._inbox.refusal(arrival.peer, arrival.document):
                 return self._refuse(arrival.peer, sent, reason, "")
+            if self._has_other_request(admission_id, arrival.document["order"]):
+                note = "a request for the work of this order came under another id"
+                return self._refuse(arrival.peer, sent, "order-conflict", note)
         artifact = arrival.artifact
         acceptor_id = self._context.modules.acceptor_for(artifact.schema, artifact.content_type)
         if acceptor_id:
@@ -217,6 +226,14 @@ class Inbound:
         await self._tell_order(admission_id)
         return _response(acceptance, sent.key)
 
+    def _has_other_request(self, admission_id: str, order: Mapping[str, Any]) -> bool:
+        """Whether the order was taken with another request, which no acceptor has rejected."""
+        taken = self._entities.get(ORDERS_TAKEN, order_taken_of(order))
+        if taken is None or taken.admission_id == admission_id:
+            return False
+        other = self._entities.get(ADMISSIONS, taken.admission_id)
+        return other is not None and other.status != "rejected"
+
     # -- deciding ----------------------------------------------------------------------------
 
     def _claim(self, change: Change, admission_id: str, arrival: Arrival, acceptor_id: str) -> None:
@@ -234,6 +251,10 @@ class Inbound:
             acceptor_id=acceptor_id,
         )
         change.add(ADMISSIONS, admission_id, offered)
+        if artifact.schema == DISPATCH:
+            assert arrival.document is not None
+            taken = order_taken_of(arrival.document["order"])
+            change.add(ORDERS_TAKEN, taken, OrderTaken(admission_id))
 
     def _decide_by_host(
         self, admission_id: str, admission: Admission | None, arrival: Arrival
@@ -295,7 +316,10 @@ class Inbound:
         await self._entities.durable()
         token = self.tokens.issue(admission_id, acceptor_id, arrival)
         acceptance = await self._accept(
-            acceptor_id, invoke_document(admission_id, acceptor_id, arrival, token)
+            acceptor_id,
+            invoke_document(
+                admission_id, acceptor_id, arrival, token, trusted=self._is_trusted(arrival)
+            ),
         )
         with self._entities.change() as change:
             admission = change.get(ADMISSIONS, admission_id)

@@ -141,8 +141,14 @@ class Inbox:
             return "provider-mismatch"
         if order["provider/participant-id"] != signer.participant_id:
             return "provider-mismatch"
-        if instant(request["delivery_deadline"], "delivery_deadline") <= self._entities.clock.now():
+        now = self._entities.clock.now()
+        if instant(request["delivery_deadline"], "delivery_deadline") <= now:
             return "deadline-passed"
+        created = instant(order["created-at"], "created-at")
+        if created > now + SKEW_MS:
+            return "order-from-the-future"
+        if created < now - self._config.remember_seconds * 1000:
+            return "order-too-old"  # whether it was worked for may be forgotten
         if reason := request_problem(request)[0]:
             return reason
         return "" if _can_reply(request) else "reply-not-supported"

@@ -39,6 +39,7 @@ from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ports import NodeContext
 
 CAPABILITY = "artifact.delivery.send"
+RENEWED_MS = 12 * 3_600_000  # of bytes that are delivered again: below what they are kept for
 #: References that can be read here: what this node keeps, and what the module has written.
 STORE_SCHEME, MODULE_SCHEME = "artifact", "module-artifact"
 
@@ -111,7 +112,7 @@ class Outbound:
         known = change.get(DELIVERIES, submission.delivery_id) is not None
         if submission.submitted is None or known:
             return
-        keep_content(change, submission.submitted.artifact, submission.inline)
+        keep_content(change, submission.submitted.artifact, submission.inline, brief=True)
         self._sender.submit(change, submission.delivery_id, submission.submitted)
 
     def begin(self, submission: Submission) -> None:
@@ -205,10 +206,16 @@ def _ledger() -> Iterator[None]:
         raise refused("ledger-error", message) from error
 
 
-def keep_content(change: Change, artifact: Artifact | ArrivedArtifact, inline: str) -> None:
-    """The same bytes are kept once."""
-    if change.get(CONTENTS, artifact.digest) is None:
-        change.add(CONTENTS, artifact.digest, Kept(base64=inline, size=artifact.size))
+def keep_content(
+    change: Change, artifact: Artifact | ArrivedArtifact, inline: str, *, brief: bool = False
+) -> None:
+    """The same bytes are kept once; as long as the last delivery of them needs them, or for
+    good."""
+    known = change.get(CONTENTS, artifact.digest)
+    if known is not None and (not known.brief or (brief and known.at > change.now - RENEWED_MS)):
+        return
+    kept = Kept(base64=inline, size=artifact.size, brief=brief, at=change.now)
+    change.add(CONTENTS, artifact.digest, kept)
 
 
 def _mode(query: Mapping[str, str]) -> str:

@@ -10,13 +10,19 @@ import msgspec
 from anabranch.market.node.api import Answer, Call, Endpoint
 from anabranch.market.node.deferred.part import may_see
 from anabranch.market.node.deferred.records import operation_id_of
-from anabranch.market.node.delivery.admission_records import ADMISSIONS, INBOX, Admission
+from anabranch.market.node.delivery.admission_records import (
+    ADMISSIONS,
+    INBOX,
+    LAPSED,
+    ORDERS_TAKEN,
+    Admission,
+)
 from anabranch.market.node.delivery.arrivals import CloseOut, deliver_message_of
 from anabranch.market.node.delivery.config import DeliveryConfig, read_config
 from anabranch.market.node.delivery.inbound import Inbound, starting
 from anabranch.market.node.delivery.inbox import Inbox
 from anabranch.market.node.delivery.outbound import CAPABILITY, Outbound
-from anabranch.market.node.delivery.records import CONTENTS, DELIVERIES, Delivery
+from anabranch.market.node.delivery.records import BRIEF, CONTENTS, DELIVERIES, Delivery
 from anabranch.market.node.delivery.rules import routes_for
 from anabranch.market.node.delivery.sender import Sender
 from anabranch.market.node.delivery.transport import MANY, MESSAGE
@@ -32,9 +38,10 @@ from anabranch.market.node.entities import Family
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.paging import page_of, paged, whole_number
 from anabranch.market.node.ports import InboundMessage, NodeContext
+from anabranch.market.node.retention import DAY_MS, Retention, Rule
 from anabranch.work.participants.performers import rfc3339
 
-FAMILIES: tuple[Family[Any], ...] = (DELIVERIES, CONTENTS, ADMISSIONS, INBOX)
+FAMILIES: tuple[Family[Any], ...] = (DELIVERIES, CONTENTS, ADMISSIONS, ORDERS_TAKEN, INBOX)
 RECOVER_MAX = 10_000
 
 
@@ -58,6 +65,7 @@ class DeliveryPart:
         self.outbound = Outbound(context, config, self._sender)
         self._inbox = Inbox(context, config, self.outbound)
         self._inbound = Inbound(context, config, self._inbox)
+        self._retention = Retention(context, _rules(config))
         self._is_open = False
 
     # -- for the other parts -----------------------------------------------------------------
@@ -75,16 +83,19 @@ class DeliveryPart:
         self._inbound.open()
         await self._entities.durable()
         self._is_open = True
+        self._retention.look()
 
     async def receive(self, message: InboundMessage) -> dict[str, Any]:
         """A message that comes before every part is open is sent again."""
         if not self._is_open:
             return starting()
+        self._retention.look()
         return await self._inbound.message(message)
 
     async def receive_many(self, message: InboundMessage) -> dict[str, Any]:
         if not self._is_open:
             return {"admissions": []}  # they come again one by one
+        self._retention.look()
         return await self._inbound.messages(message)
 
     async def close(self) -> None:
@@ -265,6 +276,17 @@ class DeliveryPart:
             raise NodeError(400, "schema", "`artifact` is an object, `idempotency/key` is a text")
         sent = deliver_message_of(artifact, key, "operator")
         return Answer(body=await self._inbound.admit("local", "", sent))
+
+
+def _rules(config: DeliveryConfig) -> tuple[Rule, ...]:
+    """Entries of the inbox name deliveries. What the operator has not answered in time is of
+    strangers, mostly, and large; that it was taken is remembered."""
+    remembered = int(config.remember_seconds * 1000)
+    return (
+        Rule(INBOX, DAY_MS, LAPSED),
+        *(Rule(family, remembered) for family in (INBOX, ORDERS_TAKEN, ADMISSIONS, DELIVERIES)),
+        Rule(CONTENTS, DAY_MS + int(config.ttl_seconds * 1000), BRIEF),
+    )
 
 
 def admission_document(admission_id: str, admission: Admission) -> dict[str, Any]:

@@ -203,22 +203,32 @@ DELIVERIES: Family[Delivery] = Family(
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, tag="kept"):
-    """Bytes under their digest, in standard base64."""
+    """Bytes under their digest, in standard base64; `brief` where a delivery alone needs them."""
 
     base64: str
     size: int
+    brief: bool = False
+    at: int = 0
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
     base64: str
     size: int
+    brief: bool = False
+    at: int = 0
 
+
+BRIEF = "brief"  # the group of those that a delivery alone needs
 
 CONTENTS: Family[Content] = Family(
     "artifact-content",
     Content,
     Kept,
-    lambda _state, event: Content(base64=event.base64, size=event.size),
+    lambda _state, event: Content(
+        base64=event.base64, size=event.size, brief=event.brief, at=event.at
+    ),
+    group=lambda state: BRIEF if state.brief else "",
+    begins_anew=lambda _event: True,
 )
 
 

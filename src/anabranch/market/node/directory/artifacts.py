@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -139,21 +140,25 @@ def require_published(document: Mapping[str, Any], now: int) -> None:
 
 
 class CheckedBefore:
-    """Shape and signature of documents that come again and again, looked at once."""
+    """Shape and signature of documents that come again and again, looked at once; from any
+    thread."""
 
     def __init__(self, limit: int = 20_000) -> None:
         self._limit = limit
         self._known: OrderedDict[bytes, None] = OrderedDict()  # used last: last
+        self._lock = Lock()
 
     def require(self, document: Any, kind: str, at: str = "") -> None:
         key = hashlib.sha256(kind.encode() + _encoded(document, at)).digest()
-        if key in self._known:
-            self._known.move_to_end(key)
-            return
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return
         require_document(document, kind, at)
-        self._known[key] = None
-        if len(self._known) > self._limit:
-            self._known.popitem(last=False)
+        with self._lock:
+            self._known[key] = None
+            if len(self._known) > self._limit:
+                self._known.popitem(last=False)
 
 
 def published_at(advertisement: Mapping[str, Any]) -> int:
@@ -163,11 +168,20 @@ def published_at(advertisement: Mapping[str, Any]) -> int:
 _IDENTIFYING = ("passport_id", "issuer/participant_id", "node_id")
 
 
+def identity_of(passport: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of a passport, as it was issued now or at another time."""
+    return tuple(passport[key] for key in _IDENTIFYING)
+
+
+def presented_by(advertisement: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
+    """The passports that the node says with its own key that it holds."""
+    presented = advertisement["capabilities/presented"]
+    return frozenset(identity_of(one["passport"]) for one in presented)
+
+
 def presents(advertisement: Mapping[str, Any], passport: Mapping[str, Any]) -> bool:
-    """Whether the node says with its own key that it holds this passport of this issuer, as it was
-    issued now or at another time."""
-    presented = (one["passport"] for one in advertisement["capabilities/presented"])
-    return any(all(one[key] == passport[key] for key in _IDENTIFYING) for one in presented)
+    """Whether the node says with its own key that it holds this passport of this issuer."""
+    return identity_of(passport) in presented_by(advertisement)
 
 
 def says(advertisement: Mapping[str, Any], passport: Mapping[str, Any]) -> bool:

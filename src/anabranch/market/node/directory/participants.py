@@ -56,7 +56,7 @@ class NodeParticipants(PassportDirectory):
 
     def _holders(self, query: ParticipantQuery) -> list[str]:
         found = [
-            (not holder.trusted, holder.participant_id)
+            (holder.trusted, holder.participant_id)
             for holder in self._passports.holders(query.capability_id)
             if self._has(
                 holder.participant_id,
@@ -66,7 +66,12 @@ class NodeParticipants(PassportDirectory):
         ]
         if not found and (why := self._why_unread()):
             raise NotKnown(why)
-        return list(dict.fromkeys(name for _, name in sorted(found)))
+        return list(dict.fromkeys(name for _, name in sorted(found, key=self._rank)))
+
+    def _rank(self, one: tuple[bool, str]) -> tuple[bool, bytes, str]:
+        """Those of trusted nodes by name; no other participant chooses a place."""
+        trusted, name = one
+        return not trusted, b"" if trusted else self._passports.place_of(name), name
 
     def _list_offers(self) -> None:
         services: dict[str, set[str]] = {}

@@ -8,7 +8,8 @@ The answer for a capability is kept until the next instant at which it could cha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,12 +21,16 @@ from anabranch.market.node.directory.artifacts import (
     published_at,
     url_of,
 )
+from anabranch.market.node.directory.operators import Operators
 from anabranch.market.node.directory.policy import IssuerPolicy
 from anabranch.market.node.directory.revocations import Revocations
 from anabranch.market.passports import Key, Passport
 from anabranch.work.participants.performers import rfc3339
 
 NEVER = 2**62
+#: Rows of one participant that are looked at for the nodes that it runs; more it has made itself.
+ROWS_OF_A_PARTICIPANT = 2000
+PARTICIPANTS_REMEMBERED = 1000
 HERE = ""  # the source that is the directory of this node
 
 
@@ -64,6 +69,14 @@ class Holder(NamedTuple):
     trusted: bool = False
 
 
+class _Nodes(NamedTuple):
+    """Of a participant, between two instants."""
+
+    names: list[str]
+    since: int
+    until: int
+
+
 class _Answer(NamedTuple):
     holders: list[Holder]
     rows: list[Mapping[str, Any]]
@@ -96,7 +109,10 @@ class PassportCache:
         self._answers: dict[str, _Answer] = {}
         self._newest: dict[str, Mapping[str, Any]] = {}  # advertisements
         self._urls: dict[str, str] = {}  # of the newest advertisements
-        self._nodes: tuple[int, int, dict[str, list[str]]] = (0, 0, {})  # by participant
+        self._nodes: dict[str, _Nodes] = {}  # by participant
+        #: By issuer: anyone can register, so no question about one goes through the rows of all.
+        self._by_issuer: dict[str, dict[tuple[str, str, str], CachedPassport]] = {}
+        self.operators = Operators(policy)  # as the directory of this node knows
         self.version = 0  # grows with every change
 
     # -- asking ------------------------------------------------------------------------------
@@ -124,10 +140,12 @@ class PassportCache:
     def nodes_of(self, participant_id: str) -> list[str]:
         """Nodes of a participant: those it was bound to, and those with a passport that counts."""
         now = self._clock.now()
-        since, until, found = self._nodes
-        if not since <= now < until:
-            found = self._count_nodes()
-        return list(found.get(participant_id, ()))
+        found = self._nodes.get(participant_id)
+        if found is None or not found.since <= now < found.until:
+            if len(self._nodes) >= PARTICIPANTS_REMEMBERED:
+                self._nodes.clear()
+            found = self._nodes[participant_id] = self._count_nodes(participant_id, now)
+        return list(found.names)
 
     def every(self) -> Iterator[tuple[str, CachedPassport]]:
         for source, content in self.sources.items():
@@ -180,7 +198,7 @@ class PassportCache:
             self._rebuild()
         else:
             self._answers.clear()
-            self._nodes = (0, 0, {})
+            self._nodes.clear()
 
     def update_here(
         self,
@@ -190,10 +208,8 @@ class PassportCache:
     ) -> None:
         """What the directory of this node says of one node now."""
         here = self.sources[HERE]
-        for capability in here.rows.pop(node_id, {}):
-            self._by_capability[capability].pop((HERE, node_id), None)
-            if not self._by_capability[capability]:
-                del self._by_capability[capability]
+        for row in here.rows.pop(node_id, {}).values():
+            self._unlist(HERE, row)
         if rows:
             here.rows[node_id] = dict(rows)
         if advertisement is not None:
@@ -205,9 +221,25 @@ class PassportCache:
             for content in self.sources.values():  # what seeds say of it
                 if (other := content.advertisements.get(node_id)) is not None:
                     self._keep_newest(node_id, other)
-        for capability, row in rows.items():
-            self._by_capability.setdefault(capability, {})[HERE, node_id] = row
+        for row in rows.values():
+            self._list(HERE, row)
+        self.operators.update(node_id, [row.checked for row in rows.values()], advertisement)
         self.changed()
+
+    def _list(self, source: str, row: CachedPassport) -> None:
+        node, capability = row.node_id, row.capability_id
+        self._by_capability.setdefault(capability, {})[source, node] = row
+        issuer = row.checked.passport.issuer
+        self._by_issuer.setdefault(issuer, {})[source, node, capability] = row
+
+    def _unlist(self, source: str, row: CachedPassport) -> None:
+        node, capability, issuer = row.node_id, row.capability_id, row.checked.passport.issuer
+        del self._by_capability[capability][source, node]
+        if not self._by_capability[capability]:
+            del self._by_capability[capability]
+        del self._by_issuer[issuer][source, node, capability]
+        if not self._by_issuer[issuer]:
+            del self._by_issuer[issuer]
 
     def add_advertisement(
         self, source: str, node_id: str, advertisement: Mapping[str, Any]
@@ -221,16 +253,16 @@ class PassportCache:
     def changed(self) -> None:
         """Something was revoked."""
         self._answers.clear()
-        self._nodes = (0, 0, {})
+        self._nodes.clear()
         self.version += 1
 
     def _rebuild(self) -> None:
-        self._by_capability = {}
+        self._by_capability, self._by_issuer = {}, {}
         self._newest, self._urls = {}, {}
         for source, content in self.sources.items():
-            for node, of_node in content.rows.items():
-                for capability, row in of_node.items():
-                    self._by_capability.setdefault(capability, {})[source, node] = row
+            for of_node in content.rows.values():
+                for row in of_node.values():
+                    self._list(source, row)
             for node, one in content.advertisements.items():
                 self._keep_newest(node, one)
         self.changed()
@@ -253,14 +285,30 @@ class PassportCache:
         return found
 
     def _compute(self, capability_id: str, now: int) -> _Answer:
-        newest: dict[Key, CachedPassport] = {}
+        known = self._by_capability.get(capability_id, {})
+        rows = [(source, one) for (source, _), one in known.items()]
+        since, until = self._window(rows, now)
+        holders = [self._holder(one) for _, one in sorted(self._best(rows, now).items())]
+        ranked = [{**one.row, "trusted": one.trusted} for one in sorted(holders, key=self._rank)]
+        return _Answer(holders, [one.row for one in holders], ranked, since, until)
+
+    def _window(self, rows: Iterable[tuple[str, CachedPassport]], now: int) -> tuple[int, int]:
+        """Between which instants what these rows come to stays as it is now."""
         since, until = 0, NEVER
-        for (source, _), one in self._by_capability.get(capability_id, {}).items():
+        for source, one in rows:
             for instant in self._boundaries(source, one):
                 if instant <= now:
                     since = max(since, instant)
                 else:
                     until = min(until, instant)
+        return since, until
+
+    def _best(
+        self, rows: Iterable[tuple[str, CachedPassport]], now: int
+    ) -> dict[str, CachedPassport]:
+        """Of the rows for one capability, the one that counts for each node."""
+        newest: dict[Key, CachedPassport] = {}
+        for source, one in rows:
             key = one.checked.passport.key
             if self.is_fresh(source, now) and (key not in newest or _newer(one, newest[key])):
                 newest[key] = one  # one that was issued anew does not count as it was before
@@ -270,15 +318,15 @@ class PassportCache:
                 continue
             if one.node_id not in best or _newer(one, best[one.node_id]):
                 best[one.node_id] = one
-        holders = [self._holder(one) for _, one in sorted(best.items())]
-        ranked = [{**one.row, "trusted": one.trusted} for one in sorted(holders, key=self._rank)]
-        return _Answer(holders, [one.row for one in holders], ranked, since, until)
+        return best
+
+    def place_of(self, name: str) -> bytes:
+        """Where somebody stands among those whom this node does not trust: anyone can make keys
+        until one sorts first, so that is for this node alone to tell."""
+        return hashlib.sha256(self._secret + name.encode()).digest()
 
     def _rank(self, one: Holder) -> tuple[bool, bytes, str]:
-        place = b""
-        if not one.trusted:
-            place = hashlib.sha256(self._secret + one.node_id.encode()).digest()
-        return not one.trusted, place, one.node_id
+        return not one.trusted, b"" if one.trusted else self.place_of(one.node_id), one.node_id
 
     def _boundaries(self, source: str, one: CachedPassport) -> Iterator[int]:
         """Instants at which what is known of it could count or count no more."""
@@ -317,19 +365,25 @@ class PassportCache:
         }
         return row if one.endorsement is None else {**row, "endorsement": one.endorsement}
 
-    def _count_nodes(self) -> dict[str, list[str]]:
-        found: dict[str, set[str]] = {}
+    def _count_nodes(self, participant: str, now: int) -> _Nodes:
+        """Those that a passport of this participant, or of its node, counts for."""
+        found = {node for node, who in self.policy.bindings.items() if who == participant}
         since, until = 0, NEVER
-        for node, participant in self.policy.bindings.items():
-            found.setdefault(participant, set()).add(node)
-        for capability in self._by_capability:
-            answer = self._answer(capability)
-            since, until = max(since, answer.since), min(until, answer.until)
-            for holder in answer.holders:
-                found.setdefault(holder.participant_id, set()).add(holder.node_id)
-        nodes = {participant: sorted(of_it) for participant, of_it in found.items()}
-        self._nodes = (since, until, nodes)
-        return nodes
+        known = self._by_issuer.get(participant, {})
+        for _, node, capability in islice(known, ROWS_OF_A_PARTICIPANT):
+            if node in found:
+                continue
+            rows = [
+                (source, row)
+                for source in self.sources
+                if (row := self._by_capability[capability].get((source, node))) is not None
+            ]
+            begins, ends = self._window(rows, now)
+            since, until = max(since, begins), min(until, ends)
+            best = self._best(rows, now).get(node)
+            if best is not None and self.policy.participant(best.checked) == participant:
+                found.add(node)
+        return _Nodes(sorted(found), since, until)
 
 
 def _newer(one: CachedPassport, other: CachedPassport) -> bool:

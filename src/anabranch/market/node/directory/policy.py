@@ -7,10 +7,15 @@ presents this passport in its advertisement; or the operator of this node says s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from anabranch.market.node.directory.artifacts import CheckedPassport, presents
+from anabranch.market.node.directory.artifacts import (
+    CheckedPassport,
+    identity_of,
+    presented_by,
+    presents,
+)
 from anabranch.market.node.directory.settings import CapabilityPolicy, DirectorySettings
 from anabranch.market.passports import LEDGER
 
@@ -60,6 +65,19 @@ class IssuerPolicy:
             and one.issued_on_its_node
             and presents(advertisement, one.document)
         )
+
+    def operators(
+        self, held: Iterable[CheckedPassport], advertisement: Mapping[str, Any] | None
+    ) -> dict[str, list[str]]:
+        """Who runs a node with these passports, and by the passports for which capabilities."""
+        presented = frozenset() if advertisement is None else presented_by(advertisement)
+        found: dict[str, list[str]] = {}
+        for one in held:
+            passport, bound = one.passport, self.bindings.get(one.passport.node_id)
+            own = one.issued_on_its_node and identity_of(one.document) in presented
+            if own if bound is None else bound == passport.issuer:
+                found.setdefault(passport.issuer, []).append(passport.capability_id)
+        return found
 
     def participant(self, one: CheckedPassport) -> str:
         """Who is asked where the node is: its operator, or else the issuer."""

@@ -58,6 +58,7 @@ from anabranch.market.node.directory.records import (
     registration_of,
 )
 from anabranch.market.node.directory.revocations import (
+    RevocationList,
     Revocations,
     keys_about,
     keys_of,
@@ -102,6 +103,7 @@ class SeedDirectory:
         self.registrations: dict[str, dict[str, Registration]] = {}  # node → capability
         self.checked: dict[tuple[str, str], CheckedPassport] = {}  # of each registration
         self.revocations: dict[str, Revocation] = {}  # by digest, in order of their numbers
+        self.in_order = RevocationList()  # the same
         self.revoked = Revocations()
         self._documents = CheckedBefore()
         self._unknown: dict[str, int] = {}  # revocations of passports not seen here, by signer
@@ -116,6 +118,7 @@ class SeedDirectory:
         found = list(self._entities.each_open(REVOCATIONS))
         for digest, revocation in sorted(found, key=lambda one: one[1].number):
             self.revocations[digest] = revocation
+            self.in_order.add(revocation)
             self.revoked.add(revocation.revocation)
         advertised = [one.number for one in self.advertisements.values()]
         revoked = [one.number for one in self.revocations.values()]
@@ -134,6 +137,17 @@ class SeedDirectory:
 
     async def durable(self) -> None:
         await self._entities.durable()
+
+    def check_documents(self, body: Any) -> None:
+        """Shapes and signatures in a publication, in any thread. Raises `NodeError`."""
+        alone = isinstance(body, dict) and "advertisement/id" in body
+        if alone:
+            self._documents.require(body, ADVERTISEMENT)
+            return
+        advertisement, _ = advertisement_in(body)
+        self._documents.require(advertisement, ADVERTISEMENT, "/advertisement")
+        if "passport" in body:
+            self._documents.require(body["passport"], PASSPORT, "/passport")
 
     # -- advertisements ----------------------------------------------------------------------
 
@@ -483,6 +497,7 @@ class SeedDirectory:
         )
         with self._entities.change() as change:
             self.revocations[digest] = change.add(REVOCATIONS, digest, event)
+            self.in_order.add(self.revocations[digest])
             self.revoked.add(document)
             for known in list(self.registrations.get(node_id, {}).values()):
                 if self.revoked.covers(kept_passport(known.passport)):
@@ -509,6 +524,7 @@ class SeedDirectory:
             for digest in gone:
                 change.add(REVOCATIONS, digest, RevocationDropped())
                 del self.revocations[digest]
+        self.in_order.replace(self.revocations.values())
         self.revoked.replace(one.revocation for one in self.revocations.values())
         self._unknown.clear()
         return len(gone)

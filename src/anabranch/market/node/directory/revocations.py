@@ -7,10 +7,14 @@ alone says nothing, since anyone can write any id into a passport.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from anabranch.market.node.directory.artifacts import CheckedPassport
+from anabranch.market.node.directory.records import Revocation
+from anabranch.market.passports import instant
 
 #: What is named (an id, of a passport, delegation or revocation), by whom, and about which node.
 _Key = tuple[str, str, str]
@@ -31,6 +35,33 @@ class Revocations:
 
     def covers(self, one: CheckedPassport) -> bool:
         return not self._keys.isdisjoint(keys_about(one))
+
+
+class RevocationList:
+    """Revocations in the order of their numbers. Anyone may ask what is new, so no question reads
+    those that came before."""
+
+    def __init__(self) -> None:
+        self._rows: list[Revocation] = []
+        self._instants: list[int] = []
+
+    def add(self, one: Revocation) -> None:
+        self._rows.append(one)
+        self._instants.append(instant(one.revocation["revoked_at"], "revoked_at"))
+
+    def replace(self, rows: Iterable[Revocation]) -> None:
+        """These alone are there from now on."""
+        self._rows, self._instants = [], []
+        for one in rows:
+            self.add(one)
+
+    def after(self, number: int) -> Iterator[Revocation]:
+        begin = bisect_right(self._rows, number, key=lambda one: one.number)
+        return islice(self._rows, begin, None)
+
+    def since(self, at: int) -> Iterator[Revocation]:
+        """Those that were made at this instant or later."""
+        return (one for one, made in zip(self._rows, self._instants, strict=True) if made >= at)
 
 
 def signer_of(revocation: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from anabranch.clock import Clock
@@ -14,10 +15,10 @@ from anabranch.market.node.directory.artifacts import (
     size_of,
 )
 from anabranch.market.node.directory.passport_cache import PassportCache
-from anabranch.market.node.directory.records import Registration
 from anabranch.market.node.directory.registry import SeedDirectory
 from anabranch.market.node.directory.room import source_of
 from anabranch.market.node.directory.sync import cached_here
+from anabranch.market.node.door import Door, weigh
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.paging import whole_number
 from anabranch.market.passports import instant
@@ -39,6 +40,7 @@ class SeedEndpoints:
         proxies: Sequence[str] = (),
     ) -> None:
         self._proxies = frozenset(proxies)
+        self._door = Door()
         self._clock = clock
         self._registry = registry
         self._cache = cache
@@ -81,11 +83,19 @@ class SeedEndpoints:
 
     async def put_advertisement(self, call: Call) -> Answer:
         node = call.params["node"]
+        await self._check_documents(call)
         first = self._registry.put_advertisement(node, call.body, self._source(call))
         one = self._registry.advertisements[node]
         ends = rfc3339(self._registry.ends_at(one.advertisement))
         body = {"node_id": node, "sequence/no": one.sequence, "expires_at": ends}
         return await self._taken(first, body)
+
+    async def _check_documents(self, call: Call) -> None:
+        """Shapes and signatures, where they hold nobody up: anyone may send them. What holds is
+        known when it is decided about, so it is not looked at again."""
+        weight = weigh(call.body)
+        with self._door.waiting.place(weight, trusted=False):
+            await self._door.read(partial(self._registry.check_documents, call.body), weight)
 
     def _source(self, call: Call) -> str:
         return source_of(call, self._proxies)
@@ -110,6 +120,7 @@ class SeedEndpoints:
 
     async def put_capability(self, call: Call) -> Answer:
         node, capability = call.params["node"], call.params["capability"]
+        await self._check_documents(call)
         first = self._registry.put_capability(node, capability, call.body, self._source(call))
         number = call.body["sequence/no"]
         body = {"node_id": node, "capability_id": capability, "sequence/no": number}
@@ -158,13 +169,11 @@ class SeedEndpoints:
         return Answer(body={"status": status, "revocation_id": call.body["revocation_id"]})
 
     async def list_revocations(self, call: Call) -> Answer:
-        since = _since(call.query)
+        since, known = _since(call.query), self._registry.in_order
+        rows = known.after(since.number) if since.at is None else known.since(since.at)
         items = (
             (one.number, {"artifact_family": REVOCATION_FAMILY, "artifact": one.revocation})
-            for one in self._registry.revocations.values()
-            if since.is_before(
-                one.number, lambda one=one: instant(one.revocation["revoked_at"], "revoked_at")
-            )
+            for one in rows
         )
         return _page(items, since.number)
 
@@ -172,34 +181,18 @@ class SeedEndpoints:
 
     async def participant(self, call: Call) -> Answer:
         wanted = call.params["participant"]
-        nodes = [
-            self._node_row(node, rows)
-            for node in sorted(self._registry.registrations)
-            if (rows := self._run_by(node, wanted))
-        ]
-        if not nodes:
+        found = self._cache.operators.nodes_of(wanted, ITEMS_MAX)
+        if not found:
             raise NodeError(404, "not-found", "no node of this participant is registered")
+        nodes = [self._node_row(node, capabilities) for node, capabilities in found]
         return Answer(body={"participant_id": wanted, "nodes": nodes})
 
-    def _run_by(self, node: str, participant: str) -> list[Registration]:
-        """Registrations by which the participant runs the node."""
-        advertised = self._registry.advertisements.get(node)
-        document = advertised.advertisement if advertised else None
-        return [
-            one
-            for one in self._registry.registrations[node].values()
-            if one.passport["issuer/participant_id"] == participant
-            and self._cache.policy.is_operator(
-                self._registry.checked[node, one.capability_id], document
-            )
-        ]
-
-    def _node_row(self, node: str, rows: Sequence[Registration]) -> dict[str, Any]:
+    def _node_row(self, node: str, capabilities: list[str]) -> dict[str, Any]:
         advertised = self._registry.advertisements.get(node)
         return {
             "node_id": node,
             "endpoints": endpoints_of(advertised.advertisement) if advertised else [],
-            "capabilities": sorted(one.capability_id for one in rows),
+            "capabilities": capabilities,
         }
 
     async def _taken(self, first: bool, body: Mapping[str, Any]) -> Answer:
@@ -213,10 +206,10 @@ class _Since:
 
     def __init__(self, number: int, at: int | None = None) -> None:
         self.number = number
-        self._at = at
+        self.at = at
 
     def is_before(self, number: int, moment: Any) -> bool:
-        return number > self.number if self._at is None else moment() >= self._at
+        return number > self.number if self.at is None else moment() >= self.at
 
 
 def _since(query: Mapping[str, str]) -> _Since:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -33,16 +34,18 @@ from anabranch.market.node.directory.passport_cache import (
 )
 from anabranch.market.node.directory.registry import NoRoomForStrangers, SeedDirectory
 from anabranch.market.node.directory.settings import DirectorySettings
+from anabranch.market.node.door import Door, portions
 from anabranch.market.node.peers.http_transport import origin_of
 from anabranch.market.node.ports import PeerTransport, PeerUnreachable
 from anabranch.market.passports import PASSPORT, instant
+from anabranch.work.values.served_json import JsonRefused, read_json
 
 logger = logging.getLogger("anabranch.node")
 
 PAGES_MAX = 1000  # of one list; a directory that is full can be read
 BYTES_MAX = 384 * 1024 * 1024  # of all pages of one reading
 ALL_ITEMS_MAX = 500_000  # of all lists of one reading
-CHECKED_AT_ONCE = 50  # documents; then others get their turn
+REVOCATIONS_AT_ONCE = 50  # small documents, which are checked here; then others get their turn
 SOONEST_MS = 1000  # after a failure
 SHORTEST_MS = 10_000  # between two readings that went well
 NO_LIMIT = 2**62
@@ -94,6 +97,7 @@ class DirectorySync:
         self._cache = cache
         self.seeds = [SeedState(url) for url in seeds]
         self._checked = CheckedBefore()
+        self._door = Door()
         self._in_vain: dict[str, int] = {}  # nodes that no seed knows, and until when
 
     async def sync(self) -> None:
@@ -173,17 +177,27 @@ class DirectorySync:
     async def _pull(self, seed: SeedState, now: int) -> None:
         reading = _Reading(seed.url.rstrip("/"), SourceContent(read_at=now))
         for path, name in (("/adv", "since"), ("/cap", "cursor")):
-            async for item in self._items(reading, path, name):
-                try:
-                    self._take(reading.content, item, now)
-                except (AnabranchError, LookupError, TypeError):
-                    reading.refused += 1
+            async for page in self._pages(reading, path, name):
+                for part, weight in portions(page):
+                    take = partial(self._take_all, reading, part, now)
+                    await self._door.read(take, weight)
         # From the first one on: a seed that was set up anew counts from 1 again.
-        async for item in self._items(reading, "/revocations", "since"):
-            self._take_revocation(reading, seed.url, item)
+        async for page in self._pages(reading, "/revocations", "since"):
+            for number, item in enumerate(page):
+                if number % REVOCATIONS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                self._take_revocation(reading, seed.url, item)
         seed.refused = reading.refused
         await self._registry.durable()
         self._cache.replace(seed.url, reading.content)
+
+    def _take_all(self, reading: _Reading, items: Sequence[Any], now: int) -> None:
+        """Documents of strangers, looked at where they hold nobody up."""
+        for item in items:
+            try:
+                self._take(reading.content, item, now)
+            except (AnabranchError, LookupError, TypeError):
+                reading.refused += 1
 
     def _take(self, content: SourceContent, item: Mapping[str, Any], now: int) -> None:
         if "passport" not in item:
@@ -209,7 +223,7 @@ class DirectorySync:
         except (LookupError, TypeError):
             reading.refused += 1
 
-    async def _items(self, reading: _Reading, path: str, name: str) -> AsyncIterator[Any]:
+    async def _pages(self, reading: _Reading, path: str, name: str) -> AsyncIterator[list[Any]]:
         """All items of a list, page by page, so that no more than one page waits."""
         at = ""
         for _ in range(PAGES_MAX):
@@ -219,10 +233,7 @@ class DirectorySync:
             if not isinstance(found, list) or not isinstance(after, str | int | None):
                 raise InputError(f"{path} is no list of a directory", code="seed_shape")
             reading.count(size, len(found))
-            for number, item in enumerate(found):
-                if number % CHECKED_AT_ONCE == 0:
-                    await asyncio.sleep(0)
-                yield item
+            yield found
             if after is None or str(after) == at or not found:
                 return
             at = str(after)
@@ -235,9 +246,13 @@ class DirectorySync:
         if status != 200:
             raise PeerUnreachable(f"it answers with status {status}", code="seed_status")
         try:
-            return msgspec.json.decode(body, type=dict[str, Any]), len(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise InputError("its answer is not JSON", code="seed_shape") from None
+            answer = await read_json(body)
+        except JsonRefused as error:
+            message = f"its answer is no JSON that is taken: {error}"
+            raise InputError(message[:300], code="seed_shape") from None
+        if not isinstance(answer, dict):
+            raise InputError("its answer is no JSON object", code="seed_shape")
+        return answer, len(body)
 
 
 def _row(item: Mapping[str, Any]) -> CachedPassport:

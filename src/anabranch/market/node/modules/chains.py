@@ -19,6 +19,7 @@ from anabranch.market.node.modules.supervisor import ModuleNotReady, SupervisedM
 from anabranch.market.node.modules.transport import ModuleCallFailed
 from anabranch.market.node.ports import InboundMessage
 
+TRUSTED_HEADER = "X-Anabranch-Remote-Trusted"  # of messages of nodes that this one trusts
 TOLD_AT_ONCE = 256  # observers that have not answered yet; further messages are not told
 
 PHASES: Mapping[str, tuple[ChainKind, ...]] = {
@@ -54,9 +55,12 @@ class Chains:
         self,
         modules: Mapping[str, SupervisedModule],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
+        trusts: Callable[[str], bool] = lambda _node: False,
     ) -> None:
+        """`trusts` says whether this node trusts another one, which modules are told."""
         self._modules = modules
         self._spawn = spawn
+        self._trusts = trusts
         self._told = 0
 
     async def message(
@@ -78,11 +82,15 @@ class Chains:
                 yield from ((module, one) for one in module.report.chains if one.kind == kind)
 
     async def ask(
-        self, module: SupervisedModule, path: str, envelope: Mapping[str, Any]
+        self,
+        module: SupervisedModule,
+        path: str,
+        envelope: Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
     ) -> Decision | None:
         """The decision of a module; None where it gave none that counts."""
         try:
-            answer = await module.call(path, envelope)
+            answer = await module.call(path, envelope, headers=headers)
         except (ModuleCallFailed, ModuleNotReady):
             return None
         if not answer.good:
@@ -99,7 +107,8 @@ class Chains:
         for module, chain in self.entries(kind):
             if chain.observer or not chain.fits(message.msg, message.payload):
                 continue
-            decision = await self.ask(module, chain.invoke_path, _envelope(kind, message))
+            envelope, about = _envelope(kind, message), self._about(message)
+            decision = await self.ask(module, chain.invoke_path, envelope, about)
             if decision is None:
                 continue
             if decision.decision == "return":
@@ -115,15 +124,24 @@ class Chains:
                     module.note("observers_busy", f"{kind}: a message was not told to it")
                     continue
                 self._told += 1
-                self._spawn(self._told_one(module, chain.invoke_path, _envelope(kind, message)))
+                envelope, about = _envelope(kind, message), self._about(message)
+                self._spawn(self._told_one(module, chain.invoke_path, envelope, about))
 
     async def _told_one(
-        self, module: SupervisedModule, path: str, envelope: Mapping[str, Any]
+        self,
+        module: SupervisedModule,
+        path: str,
+        envelope: Mapping[str, Any],
+        about: Mapping[str, str],
     ) -> None:
         try:
-            await self.ask(module, path, envelope)
+            await self.ask(module, path, envelope, about)
         finally:
             self._told -= 1
+
+    def _about(self, message: InboundMessage) -> dict[str, str]:
+        """What the host says of a message beside its envelope, whose fields are fixed."""
+        return {TRUSTED_HEADER: "true"} if self._trusts(message.remote_node_id) else {}
 
 
 def _envelope(kind: ChainKind, message: InboundMessage) -> dict[str, Any]:

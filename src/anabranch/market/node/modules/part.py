@@ -20,7 +20,7 @@ from anabranch.market.node.modules.api.completed_steps import (
     CompletedSteps,
 )
 from anabranch.market.node.modules.api.notifications import NOTIFICATIONS, Notifications
-from anabranch.market.node.modules.api.records import RECORDS, ModuleRecords
+from anabranch.market.node.modules.api.records import DELETED, RECORDS, ModuleRecords
 from anabranch.market.node.modules.api.runs import RUNS, WorkflowRuns
 from anabranch.market.node.modules.api.template_signing import SIGN_TEMPLATE, TemplateSigning
 from anabranch.market.node.modules.api.words import encoded
@@ -35,12 +35,17 @@ from anabranch.market.node.modules.supervisor import SupervisedModule
 from anabranch.market.node.modules.tokens import ModuleTokens
 from anabranch.market.node.modules.transport import InProcessModule, decoded
 from anabranch.market.node.ports import Acceptance, InboundMessage, NodeContext
+from anabranch.market.node.retention import DAY_MS, Retention, Rule
 from anabranch.version import __version__
 
 FAMILIES: tuple[Family[Any], ...] = (
     CLAIMS, RECORDS, NOTIFICATIONS, ARTIFACTS, ARTIFACT_KEYS, RUNS, COMPLETED,
 )  # fmt: skip
 CONTRACT = "v1"
+SAID_MS = 90 * DAY_MS  # what modules have told, also of what strangers asked of them
+RETENTION = (
+    Rule(RECORDS, DAY_MS, DELETED), Rule(NOTIFICATIONS, SAID_MS), Rule(COMPLETED, SAID_MS),
+)  # fmt: skip
 
 #: How a module of this process asks its host: (method, path, body, query) → what is answered.
 HostCall = Callable[[str, str, Any, Mapping[str, str]], Awaitable[Answer]]
@@ -67,13 +72,14 @@ class ModulesPart:
         self._processes = ProcessLauncher(data_dir, context.config.url, self.tokens)
         self.modules = {config.module: self._supervised(config) for config in configs}
         self.claims = Claims(entities)
-        self.chains = Chains(self.modules, context.spawn)
+        self.chains = Chains(self.modules, context.spawn, self._trusts)
         self.routes = LocalRoutes(self.modules, self.claims, self.chains, context.clock)
         self.bridge = CapabilityBridge(self.modules, context.capabilities)
         self.acceptors = Acceptors(self.modules)
         self.completed = CompletedSteps(entities)
         context.capabilities.register(CAPABILITY, self.completed.publish)
         context.capabilities.register(SIGN_TEMPLATE, TemplateSigning(context.signer).sign)
+        self._retention = Retention(context, RETENTION)
         self.artifacts = ModuleArtifacts(entities, folder / "middleware" if folder else None)
         self._endpoints = [
             Endpoint(
@@ -86,7 +92,7 @@ class ModulesPart:
                 errors=(403, 409, 413, 502, 503),
             ),
             *OperatorEndpoints(self.modules, self.claims, self.bridge).endpoints(),
-            *ModuleRecords(entities).endpoints(),
+            *ModuleRecords(entities, self._retention.look).endpoints(),
             *Notifications(entities).endpoints(),
             *self.artifacts.endpoints(),
             *WorkflowRuns(entities).endpoints(),
@@ -101,6 +107,7 @@ class ModulesPart:
     async def open(self) -> None:
         """Start the modules; they get ready by and by (`settled`)."""
         self.tokens.write()
+        self._retention.look()
         await self.claims.restore(self.modules)
         self._context.api.fallback = self.routes.handle
         for module in self.modules.values():
@@ -168,6 +175,10 @@ class ModulesPart:
 
     async def accept(self, acceptor_id: str, invoke: Mapping[str, Any]) -> Acceptance:
         return await self.acceptors.ask(acceptor_id, invoke)
+
+    def _trusts(self, node_id: str) -> bool:
+        directory = getattr(self._context, "directory", None)
+        return directory is not None and directory.is_trusted(node_id)
 
     # -- how a module is made ------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ports import Signer
 from anabranch.market.passports import instant
 from anabranch.work.participants.performers import rfc3339
+from anabranch.work.values.served_json import JsonRefused, build_json, do_aside
 
 SCHEMA = "peer-envelope.v1"
 ENVELOPE_BYTES = 8 * 1024 * 1024
@@ -54,12 +55,10 @@ class PeerEnvelope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     signature: dict[str, str]
     broadcast: Literal[True] | msgspec.UnsetType = msgspec.UNSET
 
-    def content(self) -> Any:
-        """The payload, read."""
-        try:
-            return msgspec.json.decode(self.payload)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise NodeError(400, "peer_envelope", "the payload is not JSON") from None
+    async def content(self) -> Any:
+        """The payload, read where it holds nobody up. Raises `NodeError`."""
+        payload = bytes(self.payload)
+        return await do_aside(len(payload), content_of, payload)
 
     def header(self) -> dict[str, Any]:
         """What is signed, with the signature."""
@@ -116,11 +115,33 @@ def read_envelope(data: bytes, limit: int = ENVELOPE_BYTES) -> PeerEnvelope:
     return envelope
 
 
+def content_of(payload: bytes) -> Any:
+    """What is in the bytes of a payload. Raises `NodeError`."""
+    try:
+        return build_json(payload)
+    except JsonRefused as error:
+        message = f"the payload is no JSON that is taken: {error}"
+        raise NodeError(400, "peer_envelope", message[:300]) from None
+
+
 def require_names(msg: str, correlation_id: str) -> None:
     if not _MESSAGE.fullmatch(msg):
         raise InputError(f"`msg` is {msg[:80]!r}, which is no name of a message")
     if not 0 < len(correlation_id) <= _CORRELATION_MAX:
         raise InputError(f"`correlation_id` has 1 to {_CORRELATION_MAX} characters")
+
+
+async def read_genuine(
+    data: bytes, me: str, now: int, *, limit: int = ENVELOPE_BYTES, skew_ms: int = SKEW_MS
+) -> PeerEnvelope:
+    """As `read_envelope` and `require_genuine`, of many bytes beside the event loop."""
+
+    def read() -> PeerEnvelope:
+        envelope = read_envelope(data, limit)
+        require_genuine(envelope, me, now, skew_ms)
+        return envelope
+
+    return await do_aside(len(data), read)
 
 
 def require_genuine(envelope: PeerEnvelope, me: str, now: int, skew_ms: int = SKEW_MS) -> None:

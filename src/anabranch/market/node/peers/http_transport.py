@@ -45,23 +45,37 @@ class HttpPeerTransport:
         self._connect_seconds = connect_seconds
         self._session = OneSession(self._make)
 
-    async def send(self, node_id: str, url: str, envelope: bytes, seconds: float) -> bytes:  # noqa: ARG002 - memory goes by the node
-        _, body = await self.call("POST", url.rstrip("/") + MESSAGES_PATH, envelope, seconds)
+    async def send(
+        self,
+        node_id: str,  # noqa: ARG002 - memory goes by the node
+        url: str,
+        envelope: bytes,
+        seconds: float,
+        *,
+        most: int | None = None,
+    ) -> bytes:
+        place = url.rstrip("/") + MESSAGES_PATH
+        _, body = await self.call("POST", place, envelope, seconds, most=most)
         return body
 
-    async def call(self, method: str, url: str, body: bytes, seconds: float) -> tuple[int, bytes]:
+    async def call(
+        self, method: str, url: str, body: bytes, seconds: float, *, most: int | None = None
+    ) -> tuple[int, bytes]:
         """Status and body of the answer. Raises `PeerUnreachable`."""
         import aiohttp
+
+        most = self._answer_bytes if most is None else min(most, self._answer_bytes)
 
         where, loop = origin_of(url), asyncio.get_running_loop()
         until = loop.time() + seconds
         try:
             try:
-                return await self._once(method, url, body, seconds)
+                return await self._once(method, url, body, seconds, most)
             except (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError):
                 # A connection of a process that was started again since. The same bytes are sent
                 # once more: should the peer have taken them, it takes them for a replay.
-                return await self._once(method, url, body, max(until - loop.time(), 0.001))
+                left = max(until - loop.time(), 0.001)
+                return await self._once(method, url, body, left, most)
         except TimeoutError:
             message = f"{where} did not answer within {seconds:g} s"
             raise PeerUnreachable(message, code="peer_timeout") from None
@@ -71,7 +85,9 @@ class HttpPeerTransport:
                 raise PeerUnreachable(refusal, code="peer_address") from None
             raise PeerUnreachable(f"{where} cannot be reached: {_reason(error)}") from None
 
-    async def _once(self, method: str, url: str, body: bytes, seconds: float) -> tuple[int, bytes]:
+    async def _once(
+        self, method: str, url: str, body: bytes, seconds: float, most: int
+    ) -> tuple[int, bytes]:
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(
@@ -83,18 +99,7 @@ class HttpPeerTransport:
             where = origin_of(url)
             if 300 <= response.status < 400:
                 raise PeerUnreachable(f"{where} answers with a redirect", code="peer_redirect")
-            return response.status, await self._read(response, where)
-
-    async def _read(self, response: aiohttp.ClientResponse, where: str) -> bytes:
-        data = bytearray()
-        async for chunk in response.content.iter_any():
-            data += chunk
-            if len(data) > self._answer_bytes:
-                raise PeerUnreachable(
-                    f"the answer of {where} is larger than {self._answer_bytes:,} bytes",
-                    code="peer_answer_size",
-                )
-        return bytes(data)
+            return response.status, await _read(response, where, most)
 
     def _make(self) -> aiohttp.ClientSession:
         import aiohttp
@@ -106,6 +111,16 @@ class HttpPeerTransport:
 
     async def close(self) -> None:
         await self._session.close()
+
+
+async def _read(response: aiohttp.ClientResponse, where: str, most: int) -> bytes:
+    data = bytearray()
+    async for chunk in response.content.iter_any():
+        data += chunk
+        if len(data) > most:
+            message = f"the answer of {where} is larger than {most:,} bytes"
+            raise PeerUnreachable(message, code="peer_answer_size")
+    return bytes(data)
 
 
 def origin_of(url: str) -> str:

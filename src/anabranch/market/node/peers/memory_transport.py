@@ -104,11 +104,16 @@ class MemoryTransport:
         self._network = network
         self._source = source
 
-    async def send(self, node_id: str, url: str, envelope: bytes, seconds: float) -> bytes:
+    async def send(
+        self, node_id: str, url: str, envelope: bytes, seconds: float, *, most: int | None = None
+    ) -> bytes:
         found = self._network.node(node_id)
         if found is None or (url and found.url != url.rstrip("/")):
             raise PeerUnreachable(f"there is no node at {url}")
         _, body = await self._ask(found, "POST", MESSAGES_PATH, envelope, seconds)
+        if most is not None and len(body) > most:
+            message = f"the answer of {url} is larger than {most:,} bytes"
+            raise PeerUnreachable(message, code="peer_answer_size")
         return body
 
     async def call(self, method: str, url: str, body: bytes, seconds: float) -> tuple[int, bytes]:

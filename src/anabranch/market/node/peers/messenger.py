@@ -9,7 +9,8 @@ started again, or the session has expired) is opened anew, once for each message
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from anabranch.errors import AnabranchError
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.peers.envelope import PeerEnvelope, read_envelope, require_genuine, seal
+from anabranch.market.node.peers.http_transport import CONNECTIONS_MAX
 from anabranch.market.node.peers.receiver import Receiver
 from anabranch.market.node.peers.sessions import (
     ESTABLISH,
@@ -32,8 +34,15 @@ from anabranch.market.node.ports import (
     PeerUnreachable,
 )
 from anabranch.market.passports import instant
+from anabranch.work.values.served_json import do_aside
 
 REMEMBERED_MAX = 10_000  # peers
+REFUSAL_BYTES = 16 * 1024  # that are read of what a peer says who does not take a message
+#: Of an answer of a peer that this node does not trust: hundreds are asked at once, and wait for
+#: each other. Catalogs are asked a few at a time, and their pages are larger.
+STRANGERS_ANSWER_BYTES = 1024 * 1024
+STRANGERS_AT_ONCE = CONNECTIONS_MAX - CONNECTIONS_MAX // 4  # messages to them on their way
+LARGE_ANSWERS = ("offer-catalog.fetch.request",)
 _TEXT_MAX = 300
 
 
@@ -83,6 +92,7 @@ class Messenger:
         self._context = context
         self._settings = settings
         self.remotes: dict[str, RemotePeer] = {}
+        self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
         self.receiver = Receiver(context, settings, self._heard)
 
     def on(self, msg: str, handler: MessageHandler) -> None:
@@ -153,37 +163,66 @@ class Messenger:
             broadcast=message.broadcast,
         )  # fmt: skip
         try:
-            answer = await self._exchange(node_id, data, seconds)
+            answer = await self._exchange(node_id, data, seconds, message.msg)
         except PeerUnreachable as error:
             self._lost(node_id, session, error)
             raise
         if (answer.session, answer.sequence) != (session.session, sequence):
             raise PeerUnreachable(f"{node_id} answers another message", code="peer_answer")
-        return _content(answer, node_id)
+        return await _content(answer, node_id)
 
-    async def _exchange(self, node_id: str, data: bytes, seconds: float) -> PeerEnvelope:
+    async def _exchange(self, node_id: str, data: bytes, seconds: float, msg: str) -> PeerEnvelope:
         """The answer, which the node that was asked has signed."""
         url = await self._context.directory.locate(node_id)
         if not url:
             raise PeerUnreachable(f"no address of {node_id} is known", code="peer_unknown")
-        body = await self._context.transport.send(node_id, url, data, seconds)
-        try:
-            answer = read_envelope(body, self._settings.envelope_bytes)
-        except NodeError:
-            raise _refused(node_id, body) from None
-        me, now = self._context.signer.node_id, self._context.clock.now()
-        try:
-            require_genuine(answer, me, now, self._settings.skew_ms)
-        except NodeError as error:
-            raise PeerUnreachable(
-                f"the answer of {node_id}: {error.message}", code=error.code
-            ) from None
+        most, trusted = self._settings.envelope_bytes, self._context.directory.is_trusted(node_id)
+        if msg not in LARGE_ANSWERS and not trusted:
+            most = min(most, STRANGERS_ANSWER_BYTES)
+        transport, until = self._context.transport, asyncio.get_running_loop().time() + seconds
+        async with self._place(node_id, seconds, trusted=trusted):
+            left = max(until - asyncio.get_running_loop().time(), 0.001)
+            body = await transport.send(node_id, url, data, left, most=most)
+        answer = await self._read(node_id, body)
         if answer.source != node_id:
             message = f"{answer.source} answers in place of {node_id}"
             raise PeerUnreachable(message, code="peer_impostor")
         if answer.kind == "request":
             raise PeerUnreachable(f"{node_id} answers with a request", code="peer_answer")
         self._heard(node_id)
+        return answer
+
+    @asynccontextmanager
+    async def _place(self, node_id: str, seconds: float, *, trusted: bool) -> AsyncIterator[None]:
+        """Among the messages to strangers that are on their way: those who do not answer leave
+        connections to nodes that this one trusts."""
+        if trusted:
+            yield
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._strangers.acquire()
+        except TimeoutError:
+            message = f"{STRANGERS_AT_ONCE} messages to nodes that are not trusted wait for answers"
+            raise PeerUnreachable(f"{message}; {node_id} was not asked", code="peer_busy") from None
+        try:
+            yield
+        finally:
+            self._strangers.release()
+
+    async def _read(self, node_id: str, body: bytes) -> PeerEnvelope:
+        """Of many bytes beside the event loop: whoever answers chooses how many they are."""
+        limit, skew_ms = self._settings.envelope_bytes, self._settings.skew_ms
+        try:
+            answer = await do_aside(len(body), read_envelope, body, limit)
+        except NodeError:
+            raise _refused(node_id, body) from None
+        me, now = self._context.signer.node_id, self._context.clock.now()
+        try:
+            await do_aside(len(body), require_genuine, answer, me, now, skew_ms)
+        except NodeError as error:
+            message = f"the answer of {node_id}: {error.message}"
+            raise PeerUnreachable(message, code=error.code) from None
         return answer
 
     # -- sessions ----------------------------------------------------------------------------
@@ -215,7 +254,8 @@ class Messenger:
             remote.session = await self._handshake(node_id)
             return remote.session
         except PeerUnreachable as error:
-            if error.code != "peer_unknown":  # the directory may learn of it at any time
+            # The directory may learn of it at any time, and who is busy is there.
+            if error.code not in ("peer_unknown", "peer_busy"):
                 remote.failed(error.message[:_TEXT_MAX], self._context.clock.now(), self._settings)
             raise
         finally:
@@ -228,11 +268,12 @@ class Messenger:
             self._context.signer, to=node_id, msg=ESTABLISH, kind="request", payload={},
             correlation_id=nonce, now=now, nonce=nonce,
         )  # fmt: skip
-        answer = await self._exchange(node_id, data, self._settings.establish_ms / 1000)
+        seconds = self._settings.establish_ms / 1000
+        answer = await self._exchange(node_id, data, seconds, ESTABLISH)
         if answer.session != session_id(me, node_id, nonce, answer.nonce) or not answer.nonce:
             raise PeerUnreachable(f"{node_id} opened another session", code="peer_answer")
         try:
-            expires = instant(_content(answer, node_id)["expires_at"], "expires_at")
+            expires = instant((await _content(answer, node_id))["expires_at"], "expires_at")
         except (AnabranchError, LookupError, TypeError):
             raise PeerUnreachable(f"{node_id} opened no session", code="peer_answer") from None
         # By the shorter of both, and a little earlier than the peer, whose clock may be ahead.
@@ -253,13 +294,16 @@ class Messenger:
             remote.session = None
 
     def _remote(self, node_id: str) -> RemotePeer:
-        if node_id not in self.remotes:
-            if len(self.remotes) >= REMEMBERED_MAX:
-                self._forget_one()
-            self.remotes[node_id] = RemotePeer()
+        """As the one that was needed last: thousands who are heard once make this node forget
+        nobody that it talks to."""
+        known = self.remotes.pop(node_id, None)
+        if known is None and len(self.remotes) >= REMEMBERED_MAX:
+            self._forget_one()
+        self.remotes[node_id] = known or RemotePeer()
         return self.remotes[node_id]
 
     def _forget_one(self) -> None:
+        """The one that was not needed for the longest."""
         idle = (name for name, one in self.remotes.items() if one.establishing is None)
         self.remotes.pop(next(idle, ""), None)
 
@@ -273,8 +317,8 @@ def _seen(task: asyncio.Task[OutboundSession]) -> None:
         task.exception()
 
 
-def _content(answer: PeerEnvelope, node_id: str) -> Any:
-    content = answer.content()
+async def _content(answer: PeerEnvelope, node_id: str) -> Any:
+    content = await answer.content()
     if answer.kind != "error":
         return content
     fields = content if isinstance(content, dict) else {}
@@ -285,7 +329,7 @@ def _content(answer: PeerEnvelope, node_id: str) -> Any:
 def _refused(node_id: str, body: bytes) -> PeerUnreachable:
     """What a peer says that did not take the message; anything else is no node."""
     try:
-        said = msgspec.json.decode(body, type=dict[str, Any])
+        said = msgspec.json.decode(body[:REFUSAL_BYTES], type=dict[str, Any])
         code, detail = str(said["code"])[:100], str(said["detail"])[:_TEXT_MAX]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return PeerUnreachable(f"what answers for {node_id} is no node", code="peer_answer")

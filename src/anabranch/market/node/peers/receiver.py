@@ -16,12 +16,14 @@ import msgspec
 
 from anabranch.errors import AnabranchError
 from anabranch.market.node.api import Answer, Call
+from anabranch.market.node.door import LARGE, WAITING_BYTES, WAITING_MAX, Waiting, weigh_text
 from anabranch.market.node.errors import NodeError
-from anabranch.market.node.peers.envelope import PeerEnvelope, read_envelope, require_genuine, seal
+from anabranch.market.node.peers.envelope import PeerEnvelope, read_genuine, seal
 from anabranch.market.node.peers.sessions import ESTABLISH, NONCE_BYTES, Sessions
 from anabranch.market.node.peers.settings import PeerSettings
 from anabranch.market.node.ports import InboundMessage, MessageHandler, NodeContext
 from anabranch.work.participants.performers import rfc3339
+from anabranch.work.values.served_json import do_aside
 
 logger = logging.getLogger("anabranch.node")
 
@@ -40,6 +42,8 @@ class Receiver:
         self._heard = heard
         self._handlers: dict[str, MessageHandler] = {}
         self._in_flight: Counter[str] = Counter()
+        #: Of large messages of strangers, until they are answered, whoever answers them.
+        self._waiting = Waiting(WAITING_MAX, WAITING_BYTES)
         me = context.signer.node_id
         self.sessions = Sessions(me, settings.session_ms, settings.skew_ms)
 
@@ -55,17 +59,22 @@ class Receiver:
 
     async def receive(self, call: Call) -> Answer:
         data = call.raw or msgspec.json.encode(call.body)
-        envelope = read_envelope(data, self._settings.envelope_bytes)
         now, me = self._context.clock.now(), self._context.signer.node_id
-        require_genuine(envelope, me, now, self._settings.skew_ms)
+        envelope = await read_genuine(
+            data, me, now, limit=self._settings.envelope_bytes, skew_ms=self._settings.skew_ms
+        )
         if envelope.kind != "request":
             raise NodeError(400, "peer_envelope", "only requests are posted; answers are returned")
         self._heard(envelope.source)
         if envelope.msg == ESTABLISH:
             return self._open_session(envelope, now)
         self._require_room(envelope.source)
-        self.sessions.take(envelope, now)
-        return await self._answered(envelope)
+        payload = bytes(envelope.payload)
+        weight = await do_aside(len(payload), weigh_text, payload)
+        trusted = weight < LARGE or self._context.directory.is_trusted(envelope.source)
+        with self._waiting.place(weight, trusted=trusted):
+            self.sessions.take(envelope, now)
+            return await self._answered(envelope)
 
     def _require_room(self, peer: str) -> None:
         of_all, strangers = self._in_flight.total(), self._settings.in_flight_all
@@ -103,14 +112,16 @@ class Receiver:
     async def _answered(self, envelope: PeerEnvelope) -> Answer:
         message = InboundMessage(
             msg=envelope.msg,
-            payload=envelope.content(),
+            payload=None,
             correlation_id=envelope.correlation_id,
             remote_node_id=envelope.source,
             broadcast=envelope.broadcast is True,
+            size=len(bytes(envelope.payload)),
         )
         self._in_flight[envelope.source] += 1
         try:
             async with asyncio.timeout(self._settings.handler_ms / 1000):
+                message = msgspec.structs.replace(message, payload=await envelope.content())
                 reply = await self.handle(message)
                 await self._context.entities.durable()
             return self._reply(envelope, reply)

@@ -23,6 +23,7 @@ SESSIONS_OF_A_PEER = 8
 NONCES_MAX = 65_536
 NONCES_OF_A_PEER = 1024
 NONCE_BYTES = 16
+LOOK_MS = 1000  # between two looks over all of them: anyone can open sessions
 SESSION_UNKNOWN, REPLAY = "session_unknown", "peer_replay"
 
 
@@ -69,6 +70,8 @@ class Sessions:
         self._session_ms = session_ms
         self._nonce_ms = 2 * skew_ms  # after that an envelope with it is too old to be taken
         self._sessions: OrderedDict[str, InboundSession] = OrderedDict()  # used last: last
+        self._of_peer: dict[str, dict[str, None]] = {}  # the same, by peer
+        self._looked_at = -LOOK_MS  # for those that have expired
         self._nonces: OrderedDict[tuple[str, str], int] = OrderedDict()  # by when they are kept
         self._nonces_of: Counter[str] = Counter()  # by peer
 
@@ -80,11 +83,11 @@ class Sessions:
         return len(self._nonces)
 
     def of(self, peer: str) -> list[InboundSession]:
-        return [one for one in self._sessions.values() if one.peer == peer]
+        return [self._sessions[name] for name in self._of_peer.get(peer, ())]
 
     def counts(self) -> Counter[str]:
         """How many sessions each peer has."""
-        return Counter(one.peer for one in self._sessions.values())
+        return Counter({peer: len(names) for peer, names in self._of_peer.items()})
 
     def open(self, envelope: PeerEnvelope, nonce: str, now: int) -> InboundSession:
         """A new session for who signed the envelope, which opens one and no more."""
@@ -102,13 +105,21 @@ class Sessions:
         self._nonces_of[envelope.source] += 1
         named = session_id(envelope.source, self._me, envelope.nonce, nonce)
         made = InboundSession(named, envelope.source, now + self._session_ms, ReplayWindow())
-        others = self.of(envelope.source)
+        others = self._of_peer.get(envelope.source, {})
         if len(others) >= SESSIONS_OF_A_PEER:
-            del self._sessions[others[0].session]
+            self._end(self._sessions[next(iter(others))])
         self._sessions[named] = made
+        self._of_peer.setdefault(envelope.source, {})[named] = None
         if len(self._sessions) > SESSIONS_MAX:
-            self._sessions.popitem(last=False)
+            self._end(next(iter(self._sessions.values())))
         return made
+
+    def _end(self, session: InboundSession) -> None:
+        del self._sessions[session.session]
+        others = self._of_peer[session.peer]
+        del others[session.session]
+        if not others:
+            del self._of_peer[session.peer]
 
     def take(self, envelope: PeerEnvelope, now: int) -> None:
         """The message is one of a session of who signed it, and came for the first time."""
@@ -118,6 +129,8 @@ class Sessions:
         if not session.window.take(envelope.sequence):
             raise NodeError(409, REPLAY, "a message with this number came before")
         self._sessions.move_to_end(envelope.session)
+        others = self._of_peer[session.peer]
+        others[envelope.session] = others.pop(envelope.session)
 
     def _forget_nonce(self) -> None:
         (peer, _), _ = self._nonces.popitem(last=False)
@@ -128,5 +141,7 @@ class Sessions:
     def _forget_old(self, now: int) -> None:
         while self._nonces and next(iter(self._nonces.values())) <= now:
             self._forget_nonce()
-        for session in [one for one in self._sessions.values() if one.expires_at <= now]:
-            del self._sessions[session.session]
+        if not self._looked_at <= now < self._looked_at + LOOK_MS:
+            self._looked_at = now
+            for session in [one for one in self._sessions.values() if one.expires_at <= now]:
+                self._end(session)

@@ -23,6 +23,7 @@ logger = logging.getLogger("anabranch.module")
 #: Messages with offers that nobody asked for at once, of all peers and of one; further ones are
 #: refused. What was asked for waits for its turn, however many of them there are.
 WAITING_MAX, OF_A_PEER_MAX = 32, 8
+RESERVED = 4  # one of so many places is for nodes that the host trusts
 _NAMES_MAX = 2000  # of one question
 
 
@@ -46,11 +47,14 @@ class Admitter:
         async with self._turn:
             return await self._admit(relays, source)
 
-    async def unasked(self, relays: Sequence[Any], source: str) -> list[Admission]:
+    async def unasked(
+        self, relays: Sequence[Any], source: str, *, trusted: bool = False
+    ) -> list[Admission]:
         """The same for a message that came by itself. Raises `InputError` also where too many of
-        them wait."""
+        them wait; a quarter of the places is for nodes that the host trusts."""
         _require_few(relays)
-        if self._unasked.total() >= WAITING_MAX or self._unasked[source] >= OF_A_PEER_MAX:
+        most = WAITING_MAX if trusted else WAITING_MAX - WAITING_MAX // RESERVED
+        if self._unasked.total() >= most or self._unasked[source] >= OF_A_PEER_MAX:
             raise InputError("too many messages with offers at once; send it later", code="busy")
         self._unasked[source] += 1
         try:

@@ -89,18 +89,19 @@ class TargetSearch:
 
     async def _holders(self, query: ParticipantQuery) -> tuple[list[str], str]:
         """Participants of nodes with a passport that counts, each once, those of trusted nodes
-        first: others can be as many as they like. The host says who that is:
-        the operator of the node by a verified binding, or else the issuer."""
+        first: others can be as many as they like, and stay in the order of the host, which they
+        cannot choose. The host says who that is: the operator of the node by a verified binding, or
+        else the issuer."""
         rows = await self._host.holders(query.capability_id)
         self._nodes.saw(rows)
         fitting = [row for row in rows if self._fits(row, query)]
-        found = {str(row["anchor_identity"]) for row in fitting}
+        found = dict.fromkeys(str(row["anchor_identity"]) for row in fitting)
         trusted = {str(row["anchor_identity"]) for row in fitting if row.get("trusted") is True}
         wanted = query.capability_id
         if not rows:
             return [], f"no valid passport for {wanted!r} is known to this node"
         valid = f"{len(rows)} valid {'passport' if len(rows) == 1 else 'passports'}"
-        ordered = sorted(found, key=lambda name: (name not in trusted, name))
+        ordered = sorted(found, key=lambda name: name not in trusted)
         return ordered, f"{valid} for {wanted!r}, and the filter {query.filter} fits none"
 
     def _fits(self, row: Mapping[str, Any], query: ParticipantQuery) -> bool:

@@ -75,6 +75,7 @@ LIMIT :limit
 SELECT stream
 FROM streams
 WHERE family = :family AND open = 0 AND updated_at < :before
+  AND (:group_name IS NULL OR group_name = :group_name)
 ORDER BY updated_at, stream
 LIMIT :limit
 

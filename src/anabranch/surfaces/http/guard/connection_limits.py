@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from anabranch.surfaces.http.guard.auth import CALLER
-from anabranch.surfaces.http.guard.unread_answers import UnreadAnswers, large_body
+from anabranch.surfaces.http.guard.unread_answers import SHARED, UnreadAnswers, large_body, who_asks
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.routes import Handler
 
@@ -172,12 +172,34 @@ LIMITER = web.AppKey("anabranch.connection_limiter", ConnectionLimiter)
 @web.middleware
 async def until_answered(request: web.Request, handler: Handler) -> web.StreamResponse:
     """For nodes and modules, whose callers are known further in: see `hold` and `heard`."""
-    transport = request.transport
-    try:
+    transport, limiter = request.transport, request.app.get(LIMITER)
+    if limiter is None:
         return await handler(request)
+    try:
+        response = await handler(request)
     finally:
-        if (limiter := request.app.get(LIMITER)) is not None:
-            limiter.end(transport)
+        limiter.end(transport)
+    if transport is not None and (body := large_body(request, response)) is not None:
+        await _write_counted(limiter.unread, transport, request, response, len(body))
+    return response
+
+
+async def _write_counted(
+    unread: UnreadAnswers,
+    transport: asyncio.Transport,
+    request: web.Request,
+    response: web.StreamResponse,
+    size: int,
+) -> None:
+    """Strangers may hold all connections and read nothing: so many bytes of answers wait for each
+    caller, and nobody who reads is refused for those who do not."""
+    caller = who_asks(request)
+    unread.make_room(caller)
+    unread.count(transport, caller, 0 if SHARED in request else size)
+    try:
+        await unread.write(transport, request, response)
+    finally:
+        unread.forget(transport)
 
 
 def hold(request: web.Request) -> None:

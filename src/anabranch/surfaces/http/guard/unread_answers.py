@@ -50,6 +50,14 @@ class UnreadAnswers:
         if self.of(caller) > UNREAD_MAX:
             raise _no_room(caller)
 
+    def make_room(self, caller: str) -> None:
+        """Whose answer waits for longest is given up: whoever reads is done long before."""
+        while self.of(caller) > UNREAD_MAX:
+            waiting = (one for one, answer in self.answers.items() if answer.caller == caller)
+            oldest = next(one for one in waiting if self.answers[one].size)
+            self.forget(oldest)
+            oldest.abort()
+
     def count(self, transport: Any, caller: str, size: int) -> None:
         self.answers[transport] = _Answer(caller, size, size)
         if size:
@@ -91,12 +99,16 @@ class UnreadAnswers:
 
 
 UNREAD = web.AppKey("anabranch.unread_answers", UnreadAnswers)
+#: Who asks, where tokens are known further in: at nodes and modules.
+ASKING = web.RequestKey("anabranch.asking", str)
 #: Of a request whose answer is one document for everybody who asks.
 SHARED = web.RequestKey("anabranch.shared_answer", bool)
 
 
 def who_asks(request: web.Request) -> str:
     """Whose answers these are: of a token, or of all who show none."""
+    if ASKING in request:
+        return request[ASKING]
     return request[CALLER].token if CALLER in request else STRANGERS
 
 

@@ -39,7 +39,7 @@ from anabranch.work.network.addresses import AddressRefused
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import brief
 from anabranch.work.time_limit import time_limit
-from anabranch.work.values.served_json import NotServedJson, build_json, do_aside, read_json
+from anabranch.work.values.served_json import JsonRefused, build_json, do_aside, read_json
 
 KEYS_MAX = 100_000
 PATTERN_MAX = 1_000  # characters: what is made of a longer one takes seconds to make
@@ -103,7 +103,7 @@ class Nats:
         except OSError as error:
             code, words = connecting(error)
             return fault("connection", f"{where}: {words}", code=code)
-        except NotServedJson as error:
+        except JsonRefused as error:
             return fault("parse", f"{where}: its answer cannot be read: {error}")
         except (ValueError, KeyError, TypeError, AttributeError):
             return fault("parse", f"{where}: its answer cannot be read")
@@ -186,7 +186,7 @@ def _read(payload: bytes) -> Any:
         return {"data": base64.b64encode(payload).decode(), "encoding": "base64"}
     try:
         return build_json(payload)
-    except NotServedJson:
+    except JsonRefused:
         return text
 
 

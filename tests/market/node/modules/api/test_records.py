@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.clock import ManualClock
 from anabranch.market.node.api import Answer
+from anabranch.market.node.modules.api import listing
 from anabranch.market.node.modules.api.records import RECORDS
 from anabranch.market.node.modules.laws import broken_laws
+from anabranch.market.node.retention import DAY_MS
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.sqlite.store import SqliteStore
 
-from ..support import Hosted, hosted, in_process, run
+from ..support import START, Hosted, hosted, in_process, run
 
 CONFIGS = [in_process("arca", enabled=False), in_process("dator", enabled=False)]
 
@@ -64,20 +68,64 @@ def test_put_get_list_delete() -> None:
     run(scenario())
 
 
-def test_the_stream_is_the_one_of_the_contract_and_a_deletion_is_a_tombstone() -> None:
-    store = MemoryStore()
+def test_the_stream_is_the_one_of_the_contract_and_has_the_newest_version_alone() -> None:
+    """A request of a stranger was kept with every change of its state, and for good."""
+    store, clock = MemoryStore(), ManualClock(START)
+    key = base64.urlsafe_b64encode("arca·workflow-template·t1".encode()).decode().rstrip("=")
+    stream = f"state/module-store/{key}"
+
+    def written() -> list[tuple[Any, bool]]:
+        assert store.node_streams is not None
+        rows = store.node_streams.stream_events(stream)
+        assert not rows or b"daemon/module-store-record.v1" in rows[0].events
+        events = [event for row in rows for event in RECORDS.events_in(row.events)]
+        return [(event.payload, event.deleted) for event in events]
 
     async def scenario() -> None:
-        async with hosted(configs=CONFIGS, store=store) as node:
+        async with hosted(configs=CONFIGS, store=store, clock=clock) as node:
             await put(node, "t1", {"n": 1})
+            first = (await get(node, "t1"))["record"]
+            clock.advance_to(START + 1000)
+            await put(node, "t1", {"n": 2})
+            second = (await get(node, "t1"))["record"]
+            assert written() == [({"n": 2}, False)]
+            assert second["created_at"] == first["created_at"] < second["updated_at"]
             await call(node, "delete", record_kind="workflow-template", record_id="t1")
-        key = base64.urlsafe_b64encode("arca·workflow-template·t1".encode()).decode().rstrip("=")
-        assert store.node_streams is not None
-        rows = store.node_streams.stream_events(f"state/module-store/{key}")
-        events = [event for row in rows for event in RECORDS.events_in(row.events)]
-        assert b"daemon/module-store-record.v1" in rows[0].events
-        written = [(event.payload, event.deleted) for event in events]
-        assert written == [({"n": 1}, False), (None, True)]
+            assert written() == [(None, True)], "a deletion is a tombstone"
+            clock.advance_to(START + 2 * DAY_MS)
+            await put(node, "t2", 1)
+            await call(node, "delete", record_kind="workflow-template", record_id="t2")
+            while written():
+                await asyncio.sleep(0)
+
+    run(scenario())
+
+
+def test_a_list_looks_at_so_many_records_and_says_where_to_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of other kinds as well: a module has what strangers have asked of it."""
+    monkeypatch.setattr(listing, "READ_MAX", 4)
+    monkeypatch.setattr(listing, "READ_AT_ONCE", 2)
+
+    async def scenario() -> None:
+        async with hosted(configs=CONFIGS) as node:
+            for number in range(9):
+                kind = "wanted" if number in (0, 8) else "other"
+                await call(node, "put", record_kind=kind, record_id=f"r{number}", payload=1)
+            found: list[str] = []
+            answers, place = 0, dict[str, str]()
+            while answers < 9:
+                answer = (await call(node, "list", record_kind="wanted", **place)).body
+                answers += 1
+                found += [one["record_id"] for one in answer["records"]]
+                if "next" not in answer:
+                    break
+                place = {"before": answer["next"]}
+            assert (found, answers) == (["r8", "r0"], 3)
+            old = await call(node, "list", created_before="2020-01-01T00:00:00Z")
+            assert old.body["records"] == []
+            assert (await call(node, "list", created_before="then")).status == 400
 
     run(scenario())
 

@@ -1,21 +1,24 @@
 """The module store: records of a module by kind and id, kept by the host.
 
-`state/module-store/{base64url(module·kind·id)}` holds every version; a deletion is a tombstone.
+`state/module-store/{base64url(module·kind·id)}` holds the newest version; a deletion is a tombstone
+for a day. Modules keep there what strangers ask of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from anabranch.errors import InputError
 from anabranch.market.node.api import Answer, Call, Endpoint
 from anabranch.market.node.entities import Entities, Family
 from anabranch.market.node.errors import NodeError
-from anabranch.market.node.modules.api.listing import collected
+from anabranch.market.node.modules.api.listing import collected_of_some
 from anabranch.market.node.modules.api.words import encoded, is_name, stream_key
 from anabranch.market.node.paging import cursor_of, read_cursor
+from anabranch.market.passports import instant
 from anabranch.store.stream_ports import StreamCard
 from anabranch.work.participants.performers import rfc3339
 
@@ -34,6 +37,7 @@ class RecordWritten(
     payload: Any = None
     owner_participant_id: str = ""
     deleted: bool = False
+    created_at: int = 0  # of the record; 0 in those of a version that kept all of them
 
 
 class StoredRecord(msgspec.Struct, frozen=True):
@@ -48,7 +52,9 @@ class StoredRecord(msgspec.Struct, frozen=True):
 
 
 def _evolve(state: StoredRecord | None, event: RecordWritten) -> StoredRecord:
-    created = event.at if state is None or state.deleted else state.created_at
+    created = event.created_at
+    if not created:
+        created = event.at if state is None or state.deleted else state.created_at
     return StoredRecord(
         module_id=event.module_id,
         record_kind=event.record_kind,
@@ -61,12 +67,15 @@ def _evolve(state: StoredRecord | None, event: RecordWritten) -> StoredRecord:
     )
 
 
+DELETED = ""  # the group of tombstones
+
 RECORDS: Family[StoredRecord] = Family(
     "module-store",
     StoredRecord,
     RecordWritten,
     _evolve,
-    group=lambda state: "" if state.deleted else state.module_id,
+    group=lambda state: DELETED if state.deleted else state.module_id,
+    begins_anew=lambda event: event.created_at > 0,
 )
 
 
@@ -93,6 +102,7 @@ class ListRecords(msgspec.Struct, frozen=True):
     owner_participant_id: str | None = None
     limit: int | None = None
     before: str | None = None  # the `next` of an answer before
+    created_before: str | None = None  # an instant
 
 
 class DeleteRecord(msgspec.Struct, frozen=True):
@@ -112,8 +122,10 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 class ModuleRecords:
-    def __init__(self, entities: Entities) -> None:
+    def __init__(self, entities: Entities, deleted: Callable[[], None] = lambda: None) -> None:
+        """`deleted` is told that there is one tombstone more."""
         self._entities = entities
+        self._deleted = deleted
 
     def endpoints(self) -> list[Endpoint]:
         wanted: list[tuple[str, Any, Any, str, str]] = [
@@ -151,6 +163,8 @@ class ModuleRecords:
                 more={"outcome": "rejected_other"},
             )
         with self._entities.change() as change:
+            before = change.get(RECORDS, thing)
+            is_new = before is None or before.deleted
             record = change.add(
                 RECORDS,
                 thing,
@@ -161,6 +175,7 @@ class ModuleRecords:
                     at=change.now,
                     payload=wanted.payload,
                     owner_participant_id=owner,
+                    created_at=change.now if before is None or is_new else before.created_at,
                 ),
             )
         await self._entities.durable()
@@ -176,16 +191,20 @@ class ModuleRecords:
         limit = LIST_MAX if wanted.limit is None else wanted.limit
         if limit < 1:
             raise _invalid("limit is at least 1", "rejected_invalid_query")
-        rows = await collected(
+        rows, left_at = await collected_of_some(
             self._entities,
             RECORDS,
             min(limit, LIST_MAX),
             group=call.caller.module,
-            before=None if wanted.before is None else read_cursor(wanted.before),
+            before=_place(wanted),
             keep=lambda record: _fits(record, wanted),
         )
         shown = _within(rows, LIST_BYTES)
-        more = {"next": cursor_of(rows[shown - 1][2])} if shown < len(rows) else {}
+        if shown < len(rows):
+            left_at = rows[shown - 1][2]
+        elif len(rows) == limit:
+            left_at = None  # there are as many as were asked for
+        more = {} if left_at is None else {"next": cursor_of(left_at)}
         records = [_view(record) for _, record, _ in rows[:shown]]
         return _answer("listed", records=records, **more)
 
@@ -206,9 +225,11 @@ class ModuleRecords:
                     record_id=record.record_id,
                     at=change.now,
                     deleted=True,
+                    created_at=record.created_at,
                 ),
             )
         await self._entities.durable()
+        self._deleted()
         return _answer("deleted")
 
     def _find(self, thing: str) -> StoredRecord | None:
@@ -220,6 +241,19 @@ class ModuleRecords:
             if not is_name(getattr(wanted, name)):
                 raise _invalid(f"{name} is 1 to 256 printable characters without ·")
         return stream_key(call.caller.module, wanted.record_kind, wanted.record_id)
+
+
+def _place(wanted: ListRecords) -> tuple[int, str] | None:
+    """Where the list begins. Raises `NodeError`."""
+    places: list[tuple[int, str]] = []
+    if wanted.before is not None:
+        places.append(read_cursor(wanted.before))
+    if wanted.created_before is not None:
+        try:
+            places.append((instant(wanted.created_before, "created_before"), ""))
+        except InputError as error:
+            raise _invalid(error.message, "rejected_invalid_query") from None
+    return min(places, default=None)
 
 
 def _fits(record: StoredRecord, wanted: ListRecords) -> bool:
