@@ -66,6 +66,11 @@ def _more(answer: Answer) -> dict[str, Any]:
 
 #: Far more than any job writes, and no more than a server keeps of one.
 PARTS_MAX = 100_000
+#: An instant or a length in milliseconds: one that a store can hold, and that can be added to
+#: another. The kernel bounds timers as well (`kernel.timing.LATEST`).
+NUMBER_MAX = 2**53
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+Count = Annotated[int, msgspec.Meta(le=NUMBER_MAX)]
 Patches = Annotated[tuple[ContextPatch, ...], msgspec.Meta(max_length=PARTS_MAX)]
 TaskRuns = Annotated[tuple[TaskRun, ...], msgspec.Meta(max_length=PARTS_MAX)]
 
@@ -82,12 +87,16 @@ class ReportBody(_Body, frozen=True):
     payload: str = ""
     outcome: str = "ok"
     patches: Patches = ()
-    wait_ms: int = 0
+    wait_ms: Count = 0
     shard: ShardReport | None = None
     locals: dict[str, Any] = {}
     inline: bool = False  # keep the result in the log, however large
-    redacted: int = 0  # in so many places the worker has put stars for a secret
+    redacted: Count = 0  # in so many places the worker has put stars for a secret
     tasks: TaskRuns = ()  # the executions of tasks it is made of
+
+    def __post_init__(self) -> None:
+        if self.shard is not None and not 0 <= self.shard.milliseconds <= NUMBER_MAX:
+            raise ValueError("`shard.milliseconds` is no length of time")
 
     def answer(self) -> Answer:
         kind = InlineAnswer if self.inline else Answer
@@ -115,7 +124,7 @@ class FailBody(_Body, frozen=True):
     status: Literal["error", "aborted", "cancel_run"] = "error"
     patches: Patches = ()
     locals: dict[str, Any] = {}
-    redacted: int = 0
+    redacted: Count = 0
     tasks: TaskRuns = ()
 
     def answer(self) -> Answer:
@@ -132,8 +141,8 @@ class FailBody(_Body, frozen=True):
 
 class ParkBody(_Body, frozen=True):
     ticket: str
-    until: int = 0
-    limit_ms: int = 0
+    until: Milliseconds = 0
+    limit_ms: Milliseconds = 0
     memory: Any = None
     wait: Wait | None = None
 

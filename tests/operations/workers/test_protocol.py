@@ -101,6 +101,12 @@ def test_a_stale_lease_is_refused(verb: str) -> None:
         ("heartbeat", {"lease_seconds": -1}, 422, "input"),
         ("heartbeat", {"lease_seconds": "long"}, 422, "schema"),
         ("park", {}, 422, "schema"),
+        ("park", {"ticket": "t", "until": 2**63}, 422, "schema"),
+        ("park", {"ticket": "t", "limit_ms": 2**63}, 422, "schema"),
+        ("park", {"ticket": "t", "until": -(2**70)}, 422, "schema"),
+        ("report", {"result": 1, "wait_ms": 2**63}, 422, "schema"),
+        ("report", {"result": 1, "redacted": 2**70}, 422, "schema"),
+        ("report", {"shard": {"succeeded": 1, "milliseconds": 2**70}}, 422, "schema"),
         ("children", {"path": "x.yaml", "run": "r"}, 409, "no_children"),
     ],
 )
