@@ -21,9 +21,14 @@ def new_run_id(now: int) -> str:
     return _letters(now, 9) + _letters(secrets.randbits(35), 7)
 
 
+def can_name_run(text: str) -> bool:
+    """Whether a run can have this id: no store need be asked for any other text."""
+    return _CHOSEN.fullmatch(text) is not None
+
+
 def checked_run_id(text: str) -> str:
     """An id that somebody chose: as safe in a shell, a path and a URL as our own."""
-    if not _CHOSEN.fullmatch(text) or text in _TAKEN:
+    if not can_name_run(text) or text in _TAKEN:
         raise InputError(
             f"{text[:80]!r} cannot be a run id: use up to 128 letters, digits, - _ . (but not "
             f"{' or '.join(map(repr, _TAKEN))}), the first a letter or a digit",

@@ -19,6 +19,7 @@ from anabranch.kernel.values import KeyLimit
 from anabranch.net.net import ConcurrencyLimit, Net
 
 KEY_LETTERS_MAX = 500
+KEY_BYTES_MAX = 2000  # with the name before it: an index of a database takes no more
 
 
 def limits_of(net: Net, start: s.Start, workload: Mapping[str, Any]) -> tuple[KeyLimit, ...]:
@@ -49,7 +50,13 @@ def _limit(net: Net, limit: ConcurrencyLimit, names: Mapping[str, Any]) -> KeyLi
     if len(key) > KEY_LETTERS_MAX:
         message = f"the key of `concurrency` has {len(key):,} letters, more than {KEY_LETTERS_MAX}"
         raise InputError(message, code="limit_key")
-    return KeyLimit(f"{'' if limit.shared else name}[{key}]", limit.limit, limit.when_full)
+    whole = f"{'' if limit.shared else name}[{key}]"
+    if not key.isprintable() or len(whole.encode()) > KEY_BYTES_MAX:
+        # All keys are asked for together: one that no store takes would keep every run waiting.
+        message = "the key of `concurrency` has letters that cannot be printed, or is longer than "
+        message += f"{KEY_BYTES_MAX:,} bytes with the name of the definition: {key[:40]!r}"
+        raise InputError(message, code="limit_key")
+    return KeyLimit(whole, limit.limit, limit.when_full)
 
 
 def held_by(state: State) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import AnabranchError
+from anabranch.ids import can_name_run
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import child_answer
@@ -66,10 +67,14 @@ class ChildRuns:
         self.said.append(Arrival(run, stimulus))
 
     def wake(self, named: str, wake: s.Wake) -> None:
-        """A session is named by its id, or by its number among those of its owner."""
+        """A session is named by its id, or by its number among those of its owner. Any other text
+        is what a rule has made: it names nothing, and no store is asked for it."""
+        runner = wake.runner or ""
+        if not can_name_run(named) or not runner.isprintable():
+            return
         run = named
-        if named.isdecimal() and wake.runner and named not in self._live:
-            numbered = self._store.session_run(wake.runner.lower(), int(named[:30]))
+        if named.isdecimal() and runner and named not in self._live:
+            numbered = self._store.session_run(runner.lower(), int(named[:30]))
             if numbered is not None and self._store.head(named) is None:
                 run = numbered
         self.say(run, wake)

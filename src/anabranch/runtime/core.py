@@ -46,6 +46,7 @@ from anabranch.runtime.values.read_rights import ReadRights, before
 from anabranch.runtime.values.sealing import Sealed, opened
 from anabranch.runtime.values.stored_values import READ_BYTES_MAX, RunValues, StoredValues
 from anabranch.store.access_ports import RequestRecord
+from anabranch.store.checks import require_storable
 from anabranch.store.ports import Batch, Commit, Head, Record, StateSnapshot, Store
 
 #: Stimuli in one turn: bounds how long it can take. Of many more, some are turned while what the
@@ -395,6 +396,7 @@ class Core:
         run = live.state.run
         if type(stimulus) is s.Start:
             run = stimulus.run
+            require_storable(live.net.name, live.sealed.values, live.net.labels, stimulus.labels)
             reused = [[answer.result for answer in each] for each in stimulus.reuse.values()]
             self._holds.begins(run, [stimulus.input, reused], before(stimulus))
         return RunValues(self._values, live, run, live.holds_refs)
@@ -494,8 +496,7 @@ class Core:
             problems=problems,
             reason="" if plain else reason_of(live.net, state),
         )
-        tail = state.seq - live.snapshot_seq
-        row = e.encode_events(events)
+        tail, row = state.seq - live.snapshot_seq, e.encode_events(events)
         commit = Commit(
             head=head,
             at=now,
@@ -503,8 +504,7 @@ class Core:
             count=len(events),
             snapshot=self._snapshot(live) if tail >= self._snapshot_every else None,
         )
-        first = state.seq - len(events) + 1
-        final = state if finished else None
+        first, final = state.seq - len(events) + 1, state if finished else None
         return commit, DurableEvents(state.run, first, now, events, status, final, row)
 
     def _snapshot(self, live: LiveRun) -> bytes | None:

@@ -70,6 +70,23 @@ def test_the_input_is_the_one_that_the_task_says(folder: Path) -> None:
     run(scenario())
 
 
+def test_no_mark_of_a_worker_stands_for_a_text_that_the_task_says(folder: Path) -> None:
+    """It would be another input: a text with stars around it is no mark."""
+    task = f"{{kind: playbook, path: {folder}/child.yaml, args: {{n: '***bold***'}}}}"
+
+    async def scenario() -> None:
+        async with serving() as server:
+            for mark in ("***bold***", "***\0***", f"***1.{'0' * 16}***\n", f"***1{'0' * 16}***"):
+                await server.start(parent(task))
+                sealed = {mark: "as I like it"}
+                status, answer = await asked(
+                    server, path=f"{folder}/child.yaml", sealed=sealed, waits=True
+                )
+                assert (status, answer["code"]) == (422, "sealed"), answer
+
+    run(scenario())
+
+
 def test_what_only_the_worker_knows_is_taken_from_it_and_nothing_else(folder: Path) -> None:
     text = playbook(f"""
   - step: far

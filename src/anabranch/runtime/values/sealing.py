@@ -30,8 +30,10 @@ from anabranch.work.secrets.redaction import STARS, Redactor, given_to_work
 
 LENGTH_MAX = 512  # characters of one value that is sealed by how its key begins
 SECRET_MAX = 64 * 1024  # characters of one secret input
+KEY_MAX = 200  # characters of the key of a sealed value
+MARKS_MAX = 10_000  # of one child
 _SECRET = f"{STARS}s"  # a mark that stands nowhere: a secret that is part of the values sealed
-_MARK = re.compile(rf"{re.escape(STARS)}s?\d+\.[0-9a-f]{{16}}{re.escape(STARS)}")
+_MARK = re.compile(rf"{re.escape(STARS)}s?[0-9]{{1,9}}\.[0-9a-f]{{16}}{re.escape(STARS)}")
 
 Input = Mapping[str, Any]
 Said = s.JobReport | s.JobPark | s.JobProgress | s.JobLose
@@ -189,10 +191,13 @@ def seal(given: Input, scope: Redactor | None) -> tuple[Input, dict[str, Any]]:
 
 def checked_marks(marks: Input | None) -> Input | None:
     """The marks of a worker. They stand for secrets in what it was left to say, and for no other
-    text: it could change the recorded arguments of the child otherwise."""
+    text, whatever stars are in it: it could change the recorded arguments of the child otherwise.
+    And they become keys of the store."""
     for mark in marks or {}:
-        if not (mark.startswith(STARS) and mark.endswith(STARS) and len(mark) > 2 * len(STARS)):
+        if not _MARK.fullmatch(mark):
             raise InputError(f"{mark[:40]!r} is no mark of a secret", code="sealed")
+    if len(marks or {}) > MARKS_MAX:
+        raise InputError(f"a child is given at most {MARKS_MAX:,} secrets", code="sealed")
     return marks
 
 
@@ -232,6 +237,11 @@ def marks_of(key: str, mark: str, secret: Any) -> dict[str, str]:
 
 
 def _require_secret(key: str, value: Any, most: int) -> None:
+    if len(key) > KEY_MAX or not key.isprintable():
+        raise InputError(
+            f"the secret {key[:40]!r} needs a printable name of at most {KEY_MAX} characters",
+            code="secret",
+        )
     if isinstance(value, str) and _MARK.fullmatch(value):
         raise InputError(
             f"{key!r} was given the mark that stands for a secret of another run, and not the "
