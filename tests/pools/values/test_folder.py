@@ -62,6 +62,45 @@ def test_a_damaged_file_counts_as_none_and_can_be_mended(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("name", ["../../../../dev/zero", "/dev/zero", HASH[:63], f"{HASH}\n", ""])
+def test_what_a_cluster_calls_a_value_is_no_path_of_this_machine(url: str, name: str) -> None:
+    async def scenario() -> None:
+        for ask in (ValuesFolder(url).get, ValuesFolder(url).use):
+            with pytest.raises(InputError, match="is not the hash of a value"):
+                await ask(name)
+
+    asyncio.run(scenario())
+
+
+def test_what_stands_for_a_value_is_read_as_far_as_values_go(url: str) -> None:
+    async def scenario() -> None:
+        folder = ValuesFolder(url, len(CONTENT))
+        large = hash_of(CONTENT + b" ")
+        assert await folder.put(CONTENT) == HASH
+        assert await folder.put(CONTENT + b" ") == large
+        assert await folder.get(HASH) == CONTENT
+        with pytest.raises(InputError, match="more than 18 bytes"):
+            await folder.get(large)
+
+    asyncio.run(scenario())
+
+
+def test_a_device_or_a_pipe_in_the_place_of_a_value_is_not_opened(tmp_path: Path) -> None:
+    """One has no end, and nobody may ever write to the other."""
+
+    async def scenario() -> None:
+        folder = ValuesFolder(str(tmp_path))
+        await folder.put(CONTENT)
+        (file,) = [one for one in tmp_path.rglob("*") if one.is_file()]
+        for make in (lambda: file.symlink_to("/dev/zero"), lambda: os.mkfifo(file)):
+            file.unlink()
+            make()
+            with pytest.raises(InputError, match="only regular files are read"):
+                await folder.get(HASH)
+
+    asyncio.run(scenario())
+
+
 def test_a_file_appears_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

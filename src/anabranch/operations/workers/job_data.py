@@ -77,6 +77,11 @@ class JobData:
         self._payloads = PayloadsAside(engine.store)
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
 
+    @property
+    def bytes_max(self) -> int:
+        """Of a payload."""
+        return self._settings.payload_bytes_max
+
     async def definition(self, out: LeaseClaim) -> Definition:
         """The source of what the job is part of."""
         live, _ = await require_reader(self._engine, out)

@@ -6,6 +6,9 @@ in object stores. What is read is compared with its hash.
 
 The folder is no store: the engine keeps what it needs, and copies it here when a job goes out. So a
 file that was not used for `KEPT_SECONDS` may go (`sweep`); one that is missed is copied again.
+
+Whoever works on the cluster may write here, and says what is here. So what is no hash is no name of
+a file, and only regular files are read, as far as the largest value goes.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from anabranch.errors import AnabranchError, InputError
+from anabranch.files import open_regular
 from anabranch.work.libraries import load
 from anabranch.work.values.payloads import hash_of
 
 KEPT_SECONDS = 24 * 3600.0  # after the last use of a file
+BYTES_MAX = 1 << 32  # of a value, where nobody says less
 MISSING = "this folder needs the package fsspec: pip install 'anabranch[buckets]'"
 #: Where writing a file is one step, and renaming it is not.
 _OBJECT_STORES = frozenset(
@@ -34,6 +39,7 @@ _OBJECT_STORES = frozenset(
 )
 #: Files of ours, also those that were never finished.
 _OURS = re.compile(r"([0-9a-f]{2})/([0-9a-f]{2})/\.?(\1\2[0-9a-f]{60})(\.[0-9a-f]{16})?")
+_HASH = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 
 
@@ -47,7 +53,8 @@ class FolderError(AnabranchError):
 class _Files(Protocol):
     """Files by their path below the folder. They raise `OSError`, or what a library raises."""
 
-    def read(self, name: str) -> bytes | None: ...
+    def read(self, name: str, most: int) -> bytes | None:
+        """The beginning, of so many bytes at most."""
 
     def write(self, name: str, content: bytes) -> None: ...
 
@@ -64,16 +71,23 @@ class _Files(Protocol):
 class ValuesFolder:
     """Nothing is opened before the first call. Calls block in threads."""
 
-    def __init__(self, url: str) -> None:
-        """Raises `InputError` where fsspec is needed and not there, or does not know the URL."""
+    def __init__(self, url: str, bytes_max: int = BYTES_MAX) -> None:
+        """Raises `InputError` where fsspec is needed and not there, or does not know the URL.
+        Values have at most so many bytes."""
         self._files = _files_at(url)
+        self._bytes_max = bytes_max
 
     def __repr__(self) -> str:
         return "ValuesFolder()"  # its URL may hold a password
 
     async def get(self, sha256: str) -> bytes | None:
-        """None where it is not here, or what is here is something else."""
-        content = await self._call(lambda: self._files.read(_name(sha256)))
+        """None where it is not here, or what is here is something else. Raises `InputError` for
+        what can be no value."""
+        name, most = _name(sha256), self._bytes_max
+        content = await self._call(lambda: self._files.read(name, most + 1))
+        if content is not None and len(content) > most:
+            what = f"the file of the value {sha256:.12} has more than {most:,} bytes"
+            raise InputError(what, code="too_large")
         return content if content is not None and hash_of(content) == sha256 else None
 
     async def put(self, content: bytes) -> str:
@@ -136,6 +150,8 @@ class ValuesFolder:
 
 
 def _name(sha256: str) -> str:
+    if not _HASH.fullmatch(sha256):
+        raise InputError(f"{sha256[:80]!r} is not the hash of a value", code="checksum")
     return f"{sha256[:2]}/{sha256[2:4]}/{sha256}"
 
 
@@ -168,11 +184,13 @@ class _LocalFiles:
             )
         self._root = root
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, most: int) -> bytes | None:
         try:
-            return (self._root / name).read_bytes()
+            descriptor = open_regular(self._root / name)
         except FileNotFoundError:
             return None
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(most)
 
     def write(self, name: str, content: bytes) -> None:
         path = self._root / name
@@ -217,9 +235,9 @@ class _RemoteFiles:
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, most: int) -> bytes | None:
         try:
-            return bytes(self._system.cat_file(self._at(name)))
+            return bytes(self._system.cat_file(self._at(name), start=0, end=most))
         except FileNotFoundError:
             return None
 
@@ -246,7 +264,7 @@ class _RemoteFiles:
 
     def touch(self, name: str) -> None:
         """Object stores have no other way than to write it again."""
-        content = self.read(name)
+        content = self.read(name, BYTES_MAX)
         if content is not None and hash_of(content) == name.rpartition("/")[2]:
             self.write(name, content)
 

@@ -74,7 +74,8 @@ class JobPacker:
         self._tools = list(tools)
         self._settings = dict(settings or {})
         self._known = known or PartsKnown()
-        self._folder = ValuesFolder(place.url) if place.mode == "folder" else None
+        folder = place.mode == "folder"
+        self._folder = ValuesFolder(place.url, supply.bytes_max) if folder else None
         self._definitions: OrderedDict[str, Part] = OrderedDict()  # by fingerprint
         self._sizes: OrderedDict[str, int] = OrderedDict()  # of large values, by hash
         self._needs: dict[str, frozenset[str]] = {}  # of tickets that are out
