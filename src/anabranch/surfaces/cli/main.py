@@ -172,9 +172,9 @@ def _complain(options: argparse.Namespace, error: AnabranchError) -> int:
         print(render.json_line(told))
     if isinstance(error, DefinitionError):
         for problem in error.problems:
-            print(problem, file=sys.stderr)
+            print(render.clean(str(problem)), file=sys.stderr)
     else:
-        print(f"anabranch: {error.message}", file=sys.stderr)
+        print(render.clean(f"anabranch: {error.message}"), file=sys.stderr)
     if error.code in LEFT:
         return LEFT_WAITING
     failed = error.code in BROKEN or isinstance(error, NodeFailed)

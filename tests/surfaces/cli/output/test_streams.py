@@ -27,7 +27,8 @@ workflow:
     tool: {{kind: noop, result: "Gdynia ✓ 東京 ∞"}}
 """
 
-BITES = f"""{HEAD}metadata: {{name: bites}}
+BITES = f"""{HEAD}metadata: {{name: "bites\\e[2J\\n  result: forged"}}
+workload: {{"\\e]52;c;Y2FsYw==\\a\\nkey": 1}}
 workflow:
   - step: bite
     tool: {{kind: python, code: "result = 'a\\\\x1b[2Jb\\\\x1b]0;title\\\\x07c\\\\rd\\\\x1b'"}}
@@ -99,13 +100,49 @@ def test_with_utf8_the_text_is_what_it_is(here: Here) -> None:
 
 
 def test_what_a_step_answers_cannot_reach_into_the_terminal(here: Here) -> None:
+    """Nor a name, or the key of an input, which may come with the call of a hook."""
     here.write("bites.yaml", BITES)
     done = here.run("run", "bites.yaml", "--run-id", "b", "--label", "x=\x1b[31m")
     shown = [done, here.ok("show", "b"), here.ok("events", "b"), here.ok("runs")]
     for told in shown:
         assert not set(told.out + told.err) & {"\x1b", "\x07", "\r"}
     assert r"\x1b[2Jb" in done.out
+    assert not any(
+        line.startswith("  result: forged") for told in shown for line in told.out.splitlines()
+    )
     assert here.ok("show", "b", "--json").json["steps"]["bite"]["result"].count("\x1b") == 3
+
+
+def test_no_kind_or_code_of_a_failure_and_no_cell_reaches_into_the_terminal() -> None:
+    """A worker and a participant say what they like."""
+    bite = "\x1b]0;title\x07\n  result: forged"
+    chain = [{}, {"step": "a", "code": bite, "message": "no"}]
+    problem = {"code": bite, "message": bite, "chain": chain}
+    shown = {
+        **dict.fromkeys(("problems", "created_at", "finished_at"), 1),
+        "run": "r",
+        "name": bite,
+        "status": "failed",
+        "steps": {},
+        "joins": [],
+        "result": None,
+        "problem": problem,
+        "failures": [{"step": "a", "kind": bite, "message": "no"}],
+    }
+    lines = [*render.summary(shown, colour=False), *render.failure_lines(shown)]
+    lines += render.table([(bite, "b")], ("A", "B"))
+    assert "forged" in lines[0]
+    for line in lines:
+        assert not {"\x1b", "\x07"} & set(line)
+    assert len(render.table([(bite, "b")])) == 1
+    assert "\n" not in render.table([(bite, "b")])[0]
+
+
+@pytest.mark.parametrize("letter", ["\x9b", "\x7f", "\u202e", "\u2066"])
+def test_json_has_no_letter_that_a_terminal_obeys(letter: str) -> None:
+    for text in (render.json_line({letter: letter}), render.json_text({letter: letter})):
+        assert letter not in text
+        assert json.loads(text) == {letter: letter}
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ class LiveView(Screen):
     def _lines(self, height: int) -> list[str]:
         state = self._state()
         now = int(time.time() * 1000)
-        head = f"{self._spin()} {self._net.name} ({state.run})"
+        head = f"{self._spin()} {render.one_line(self._net.name)} ({state.run})"
         head += f"  {status_of(state)}"
         head += f"  {render.duration(max(0, now - state.started_at) / 1000)}"
         head += f"  {state.counts.finished} done, {len(state.tokens)} live"

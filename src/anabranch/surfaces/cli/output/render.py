@@ -7,6 +7,7 @@ import codecs
 import io
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,14 +55,24 @@ def set_up_streams() -> None:
             stream.reconfigure(errors="anabranch.plain")
 
 
+#: What terminals obey, or that turns a line round, and JSON need not escape: the second set of
+#: controls, and the marks for the direction of writing.
+_OBEYED = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
 def json_line(value: Any) -> str:
     ascii_only = (getattr(sys.stdout, "encoding", None) or "ascii").lower() not in UTF8
-    return json.dumps(value, ensure_ascii=ascii_only, default=str)
+    return safe_json(json.dumps(value, ensure_ascii=ascii_only, default=str))
+
+
+def safe_json(text: str) -> str:
+    """The same JSON without a letter that a terminal obeys; such letters stand in texts alone."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def json_text(value: Any) -> str:
     """For people: indented, one key a line."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return safe_json(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def clean(text: str) -> str:
@@ -69,6 +80,13 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+def one_line(text: str) -> str:
+    """The same for what has a line with others: its own line breaks begin none."""
+    if text.isprintable():
+        return text
+    return clean(text).replace("\n", "\\n").replace("\t", " ")
 
 
 def paint(text: str, status: str, *, colour: bool) -> str:
@@ -118,6 +136,8 @@ def short(value: Any, width: int = 60) -> str:
 
 
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> list[str]:
+    """A line for each row, whatever is in its cells."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     lines = [list(head), *map(list, rows)] if head else [list(row) for row in rows]
     if not lines:
         return []
@@ -185,7 +205,8 @@ def _lasted(run: Mapping[str, Any]) -> str:
 
 def summary(run: Mapping[str, Any], *, colour: bool) -> list[str]:
     """The plain end of `run`: a line a step, the joins, the result, the reason."""
-    lines = [f"{run['name']} ({run['run']}): {standing(run, colour=colour)}{_lasted(run)}"]
+    name = one_line(run["name"])
+    lines = [f"{name} ({run['run']}): {standing(run, colour=colour)}{_lasted(run)}"]
     lines += step_lines(run["steps"], colour=colour)
     for join in run["joins"]:
         lines.append(f"  join at {join['target']}: {_join(join, run['steps'])}")
@@ -194,7 +215,8 @@ def summary(run: Mapping[str, Any], *, colour: bool) -> list[str]:
     if run["problem"] is not None:
         lines.append(f"  reason: {_reason(run['problem'])}")
         for one in run["problem"].get("chain", ())[1:]:
-            lines.append(f"    and so step {one['step']}: {one['code']}: {clean(one['message'])}")
+            why = f"{one_line(one['code'])}: {clean(one['message'])}"
+            lines.append(f"    and so step {one['step']}: {why}")
     if run["result"] is not None:
         lines.append(f"  result: {short(run['result'], 400)}")
     if _has_what_to_redrive(run) and not run.get("redriven_by"):
@@ -210,7 +232,7 @@ def _join(join: Mapping[str, Any], steps: Mapping[str, Any]) -> str:
         return "open"  # `explain` says what has come and what is missing
     skipped = {name for name, one in steps.items() if one["status"] == "skipped"}
     said = (f"{name} (skipped)" if name in skipped else name for name in join["selected"])
-    chosen = ", ".join(said) or "none"
+    chosen = one_line(", ".join(said)) or "none"
     late = f", {join['late']} late" if join["late"] else ""
     return f"{join['verdict']}, took {chosen}{late}"
 
@@ -228,14 +250,14 @@ def _has_what_to_redrive(run: Mapping[str, Any]) -> bool:
 def failure_lines(run: Mapping[str, Any]) -> list[str]:
     """Every failure that is remembered, with its step and why."""
     return [
-        f"  failed: {one['step']}: {one['kind']}: {clean(one['message'])}"
+        f"  failed: {one['step']}: {one_line(one['kind'])}: {clean(one['message'])}"
         for one in run["failures"]
     ]
 
 
 def _reason(problem: Mapping[str, Any]) -> str:
     """A problem that nobody gave words for has its code for them."""
-    code, message = problem["code"], clean(problem["message"])
+    code, message = one_line(problem["code"]), clean(problem["message"])
     return code if message == code else f"{code}: {message}"
 
 
@@ -333,7 +355,7 @@ def redrive_lines(plan: RedrivePlan) -> list[str]:
     rows += [("new", step, "it was not reached before") for step in plan.unreached]
     again, reused = sum(e.runs for e in plan.again), sum(e.runs for e in plan.reused)
     said = f"a redrive would repeat {counted(again, 'step run')} and reuse {reused:,}"
-    lines = [f"{plan.name} ({plan.run}): {plan.status}; {said}", *table(rows)]
+    lines = [f"{one_line(plan.name)} ({plan.run}): {plan.status}; {said}", *table(rows)]
     if plan.redriven_by:
         lines.append(f"it was redriven already, by {', '.join(plan.redriven_by)}: say --again")
     if plan.secrets:
@@ -450,7 +472,7 @@ def _alike(
 def _slot_line(slot: Mapping[str, Any]) -> str:
     by = ", ".join(slot.get("by", ()))
     words = {"filled": f"filled by {by}", "open": f"can come from {by}", "lost": "cannot come"}
-    return f"      {slot['node']} ({slot['when']}): {words[slot['state']]}"
+    return one_line(f"      {slot['node']} ({slot['when']}): {words[slot['state']]}")
 
 
 def event_line(record: Mapping[str, Any], first_at: int) -> str:

@@ -81,7 +81,8 @@ def _print(page: BulkReport) -> None:
     for item in page.items:
         what = {"done": page.verb, "would": f"would {page.verb}", "refused": "left alone"}
         more = f" -> {item.new}" if item.new else f": {item.message}" if item.message else ""
-        print(f"{item.run}  {item.name}  {item.status}  {what[item.outcome]}{more}")
+        said = f"{item.run}  {item.name}  {item.status}  {what[item.outcome]}{more}"
+        print(render.one_line(said))
 
 
 def _counts(total: BulkReport) -> str:

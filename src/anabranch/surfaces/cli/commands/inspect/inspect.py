@@ -58,7 +58,7 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
         print(render.json_line({"ok": not wrong, "problems": [_fields(p) for p in problems]}))
     else:
         for problem in problems:
-            print(problem)
+            print(render.clean(str(problem)))
         named = [name for name in (options.participants, *options.files, options.registry) if name]
         files = ", ".join(named)
         print(f"{files}: {_verdict(problems, wrong)}")
@@ -245,8 +245,9 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
         lines.append(f"  redriven by: {', '.join(shown['redriven_by'])}")
     if shown.get("execution_number"):
         lines.append(f"  execution_id: {shown['execution_number']}")
-    lines += [f"  input {k}: {render.short(v)}" for k, v in shown["input"].items()]
-    lines += [f"  context {k}: {render.short(v)}" for k, v in shown["context"].items()]
+    for what in ("input", "context"):
+        values = shown[what].items()
+        lines += [f"  {what} {render.one_line(key)}: {render.short(one)}" for key, one in values]
     lines += render.failure_lines(shown)
     for step, places in shown.get("redacted", {}).items():
         lines.append(f"  redacted: {step}: {places} with stars in the place of a secret")
@@ -272,7 +273,7 @@ async def _show_items(options: argparse.Namespace, settings: Settings) -> int:
 async def explain(options: argparse.Namespace, settings: Settings) -> int:
     async with open_backend(options, settings) as at:
         told = await at.runs.explain(options.run)
-    lines = [f"{told['name']} ({told['run']}): {render.standing(told)}"]
+    lines = [f"{render.one_line(told['name'])} ({told['run']}): {render.standing(told)}"]
     lines += render.schedule_lines(told.get("schedule"))
     lines += render.waiting_lines(told["waiting"]) or ["  nothing is unfinished"]
     if told["went_wrong"]:
@@ -309,7 +310,9 @@ async def get(options: argparse.Namespace, settings: Settings) -> int:
     if options.json:
         print(render.json_line(msgspec.to_builtins(found)))
         return 0
-    print(msgspec.json.format(msgspec.json.encode(found.value), indent=2).decode())
+    print(
+        render.safe_json(msgspec.json.format(msgspec.json.encode(found.value), indent=2).decode())
+    )
     if found.next is not None:
         said = f"{found.total:,} in all; the next page: --offset {found.next}"
         print(said, file=sys.stderr)

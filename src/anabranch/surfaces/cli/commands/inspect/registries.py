@@ -27,9 +27,9 @@ async def registry(options: argparse.Namespace, settings: Settings) -> int:
         print(render.json_line(asdict(found)))
         return 0
     print(f"registry {found.registry} on chain {found.chain_id}, block {found.block}")
-    print(f"  owner: {found.owner or 'not told'}")
+    print(render.one_line(f"  owner: {found.owner or 'not told'}"))
     listed = "no list" if found.executors is None else ", ".join(found.executors) or "none"
-    print(f"  executors: {listed}")
+    print(render.one_line(f"  executors: {listed}"))
     rows = [
         (render.clean(one.id), str(one.version or "-"), _when(one.updated_at), one.hash or "-")
         for one in found.entries

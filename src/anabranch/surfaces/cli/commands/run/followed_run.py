@@ -62,7 +62,7 @@ class FollowedRun:
     def say(self, text: str) -> None:
         if self._screen is not None:
             self._screen.clear()
-        print(text, file=sys.stderr, flush=True)
+        print(render.clean(text), file=sys.stderr, flush=True)
 
     async def to_its_end(self, run: str) -> int:
         """Until it has settled or is interrupted; prints it, gives the exit code."""
@@ -140,4 +140,4 @@ def given_again(options: argparse.Namespace) -> Row:
 def warn(problems: Iterable[Problem]) -> None:
     for problem in problems:
         if problem.severity != "note":  # an error that is here has a meaning at run time
-            print(problem, file=sys.stderr)
+            print(render.clean(str(problem)), file=sys.stderr)

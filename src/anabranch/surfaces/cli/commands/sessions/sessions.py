@@ -85,10 +85,11 @@ async def _receipts(options: argparse.Namespace, sessions: SessionBackend) -> in
         return 0
     for receipt in found:
         said = {key: value for key, value in receipt.items() if value not in ("", None, {}, [])}
-        print(f"{receipt['sessionId']}:{receipt['iteration']} {receipt['stepId']}")
+        head = f"{receipt['sessionId']}:{receipt['iteration']} {receipt['stepId']}"
+        print(render.one_line(head))
         for key, value in said.items():
             if key not in ("sessionId", "iteration", "stepId"):
-                print(f"  {key}: {render.short(value, 100)}")
+                print(f"  {render.one_line(key)}: {render.short(value, 100)}")
     return 0
 
 
