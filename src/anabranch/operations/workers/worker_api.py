@@ -45,6 +45,8 @@ from anabranch.work.rate_limits import RateLimits
 from anabranch.work.secrets.credential_sources import Credential
 
 PROGRESS_BYTES_MAX = 4096
+LATE_LETTERS = 200  # of who was late, and of what it came to
+LATE_READ = 4096  # letters in which a secret is looked for
 
 FindCredential = Callable[[str], Awaitable[Credential]]
 
@@ -227,8 +229,11 @@ class WorkerApi:
 
     def late(self, out: LeaseClaim, worker: str, outcome: str) -> None:
         """The attempt has ended, and the engine had given it up before: that is written down, if
-        its run is not over."""
-        self._engine.offer(out.run, s.JobLate(out.job, out.attempt, worker, outcome))
+        its run is not over. It is told in a word or two, cleaned as all that is said of a job."""
+        live = self._engine.live_run(out.run)
+        clean = live.sealed.clean_text() if live is not None else str
+        said = [clean(text[:LATE_READ])[:LATE_LETTERS] for text in (worker, outcome)]
+        self._engine.offer(out.run, s.JobLate(out.job, out.attempt, *said))
 
     # -- what people see ---------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ T = TypeVar("T")
 OUTCOME_BYTES = 256 * 1024 * 1024  # of one job, where no larger results are allowed
 ROOM_BYTES = 16 * 1024 * 1024  # in a frame, for what is said beside outcomes
 REASON_MAX = 4000  # letters
+NAME_MAX = 1000  # letters of a worker or a process
 _LENGTH = struct.Struct(">Q")
 LENGTH_BYTES = _LENGTH.size
 
@@ -130,9 +131,13 @@ def word_of(said: Sequence[Any]) -> Word:
 
 
 def _shortened(word: Word) -> Word:
-    """A reason goes to logs and into the record of a run."""
+    """A reason goes to logs and into the record of a run, a name is kept with its ticket."""
     if isinstance(word, Lost | Unusable | WentAway) and len(word.reason) > REASON_MAX:
         return msgspec.structs.replace(word, reason=word.reason[:REASON_MAX])
+    if isinstance(word, Started | Finished) and len(word.worker) > NAME_MAX:
+        word = msgspec.structs.replace(word, worker=word.worker[:NAME_MAX])
+    if isinstance(word, Started) and len(word.process) > NAME_MAX:
+        word = msgspec.structs.replace(word, process=word.process[:NAME_MAX])
     return word
 
 

@@ -42,6 +42,9 @@ log = logging.getLogger("anabranch.pools")
 DEFINITIONS_KEPT = 100
 SIZES_KEPT = 10_000
 SWEEP_SECONDS = 3600.0  # between two sweeps of the folder
+NAME_MAX = 1000  # letters of a process
+PARTS_MAX = 10_000  # that a process asks for at once
+HASH_LETTERS = 64
 
 
 class Part(NamedTuple):
@@ -182,7 +185,7 @@ class JobPacker:
         """What to report of the job; the large values of its result are in the store by then.
         Raises `InputError` for an outcome that is none of `worker_entry`, `FolderError` where a
         value is not in the folder, `Refused` or `NotFound` where the job is no longer out."""
-        self._known.heard(said.process, had=said.had)
+        self._known.heard(said.process[:NAME_MAX], had=said.had)
         await self._keep(out, said.parts, said.put)
         return heard(said.verb, said.body)
 
@@ -192,9 +195,10 @@ class JobPacker:
         return said.progress
 
     def lacks(self, said: Missing) -> list[str]:
-        """The parts to pack the job with once more: `asked`."""
-        self._known.heard(said.process, lacks=said.parts)
-        return said.parts
+        """The parts to pack the job with once more: `asked`. What no part is called is not kept."""
+        asked = [one for one in said.parts[:PARTS_MAX] if len(one) == HASH_LETTERS]
+        self._known.heard(said.process[:NAME_MAX], lacks=asked)
+        return asked
 
     def over(self, ticket: str) -> None:
         """The cluster no longer has it."""
