@@ -207,6 +207,11 @@ def decided_by_source(decision: Decision) -> bool:
     return decision.source is not None and decision.when is not None
 
 
+def asks_somebody(decision: Decision) -> bool:
+    """Whether people decide, or a declared source, and not the definition alone."""
+    return decision.when is None or decision.source is not None
+
+
 def decision_timeout(token: Token, why: str) -> Fault:
     return Fault("timeout", f"the decision of step {token.step}: {why}", DECISION_TIMEOUT)
 

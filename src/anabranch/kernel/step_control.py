@@ -12,6 +12,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.ending import close_gate, give_up
 from anabranch.kernel.finishing import finish
+from anabranch.kernel.fulfilment import asks_somebody
 from anabranch.kernel.gates import resume_for
 from anabranch.kernel.jobs import cancel, jobs_of
 from anabranch.kernel.state import Job, Token
@@ -70,6 +71,7 @@ def _why_no_retry(turn: Turn, step: str, tokens: list[Token]) -> str:
 def skip(turn: Turn, stimulus: s.Skip) -> None:
     token = _the_one(turn, stimulus)
     _require_skippable(token, turn.net.steps[token.step])
+    _require_right(turn.net.steps[token.step], stimulus)
     why = f"skipped by {stimulus.actor or 'an unnamed caller'}"
     why += f": {stimulus.reason}" if stimulus.reason else ""
     for job in jobs_of(turn, token):
@@ -91,6 +93,20 @@ def _require_skippable(token: Token, step: Step) -> None:
     if step.work is not None and step.work.error_aborts:
         message = f"only its rule says whether step {step.name} is valid: it cannot be skipped"
         raise Refused(message, code="decided_by_rule")
+
+
+def _require_right(step: Step, stimulus: s.Skip) -> None:
+    """Whoever started a run should not be able to approve it as well: a question that is passed by
+    is answered."""
+    decision = step.decision
+    if not stimulus.right or decision is None or not asks_somebody(decision):
+        return
+    if stimulus.right != "decide":
+        message = f"step {step.name} asks for a decision: to skip it takes the right to decide"
+        raise Refused(message, code="not_allowed")
+    if decision.actors and stimulus.actor not in decision.actors:
+        message = f"step {step.name} may be decided, and skipped, by {', '.join(decision.actors)}"
+        raise Refused(message, code="not_allowed")
 
 
 # -- which step runs are meant -----------------------------------------------------------------

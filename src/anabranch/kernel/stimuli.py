@@ -211,6 +211,8 @@ class Skip(_Stimulus, frozen=True, tag="skip"):
     reason: str = ""
     answered: bool = False
     result: Any = None
+    #: By which right: "" has the store. Others pass by a question only if they may answer it.
+    right: Literal["", "operate", "decide"] = ""
 
 
 class Overrun(_Stimulus, frozen=True, tag="overrun"):

@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -44,6 +44,8 @@ from anabranch.work.values.json_values import require_json
 
 if TYPE_CHECKING:
     from anabranch.operations.runs.redrive_plan import PreparedRedrive, RedrivePlan
+
+Right = Literal["", "operate", "decide"]
 
 ANSWER_SECONDS = 10.0
 ASK_SECONDS = 0.02
@@ -305,12 +307,14 @@ def skipping(
     actor: str = "",
     reason: str = "",
     result: Any = msgspec.UNSET,
+    right: Right = "",
 ) -> s.Skip:
-    """The end of a step run without its work; with a result it counts as done."""
+    """The end of a step run without its work; with a result it counts as done. Whoever comes by
+    HTTP has a `right`: to operate, or also to decide."""
     if result is msgspec.UNSET:
-        return s.Skip(step, token, actor, reason)
+        return s.Skip(step, token, actor, reason, right=right)
     checked = require_json(result, "the result", root="result")
-    return s.Skip(step, token, actor, reason, True, checked)
+    return s.Skip(step, token, actor, reason, True, checked, right)
 
 
 def patches(values: Mapping[str, Any], reducer: Reducer = "set") -> tuple[ContextPatch, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from anabranch.work.kinds.callables import Toolbox
 
+from .. import access
 from ..support import HELLO, playbook, run, serving, step
 
 
@@ -74,5 +75,26 @@ def test_what_does_not_apply_is_refused() -> None:
             again = await client.post(f"/runs/{name}/redrive", {"from": "greet"})
             assert again.status == 201
             assert await client.ended(again.json["run"]) == "completed"
+
+    run(go())
+
+
+def test_who_may_operate_and_not_decide_passes_by_no_question() -> None:
+    """Whoever starts a run should not be able to approve it as well."""
+
+    async def go() -> None:
+        async with access.serving(pages=True, require_tokens="yes") as door:
+            runs, decides = door.token("operate", name="olga"), door.token("decide", name="dan")
+            both = {one: door.token("operate", "decide", name=one) for one in ("ann", "mal")}
+            begun = await door.ask("POST", "/runs", runs, access.START)  # ann and bob may decide
+            path = f"/runs/{begun.json['run']}/steps/ask/skip"
+            for token in (runs, both["mal"]):
+                for body in ({}, {"result": {"shipped": True}}):
+                    refused = await door.ask("POST", path, token, body)
+                    assert (refused.status, refused.code) == (403, "not_allowed"), refused.text
+            assert (await door.ask("POST", path, decides, {})).code == "scope"
+            shown = await door.ask("GET", path.partition("/steps")[0], runs)
+            assert shown.json["status"] == "waiting"
+            assert (await door.ask("POST", path, both["ann"], {})).status == 200
 
     run(go())

@@ -12,10 +12,11 @@ from anabranch.literals import Reducer, RunStatus
 from anabranch.operations.overview.search import checked_search
 from anabranch.operations.read.waiting import SignalView
 from anabranch.operations.runs.signals import SignalSent, send_signal, signal
-from anabranch.operations.runs.verbs import patches, skipping
+from anabranch.operations.runs.verbs import Right, patches, skipping
 from anabranch.operations.runs.wake import wake_sleepers
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.ports import HeadFilter
+from anabranch.surfaces.http.guard.auth import CALLER
 from anabranch.surfaces.http.guard.idempotency import (
     KEY_HEADER,
     KEY_LETTERS,
@@ -202,12 +203,20 @@ async def retry(request: web.Request) -> web.StreamResponse:
 async def skip(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, SkipRequest, optional=True)
     step, token = request.match_info["step"], _token(body.token)
-    said = skipping(step, token, actor_of(request), body.reason, body.result)
+    said = skipping(step, token, actor_of(request), body.reason, body.result, right_of(request))
 
     async def do(_this: KeyedRequest) -> tuple[int, Any]:
         return 200, await tell(request, said)
 
     return await once(request, msgspec.to_builtins(body), do)
+
+
+def right_of(request: web.Request) -> Right:
+    """Of whoever asks, over the steps of a run; without a token they sit at the machine."""
+    caller = request.get(CALLER)
+    if caller is None or not caller.token:
+        return ""
+    return "decide" if caller.may("decide") else "operate"
 
 
 def _token(given: int) -> int:

@@ -15,6 +15,7 @@ from anabranch.operations.read.on_clusters import placed
 from anabranch.operations.read.steps.step_view import StepView, step_view
 from anabranch.operations.runs.verbs import skipping
 from anabranch.store.ports import Head
+from anabranch.surfaces.http.resources.runs import right_of
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.context import (
     Ui,
@@ -116,7 +117,7 @@ async def do(request: web.Request) -> web.StreamResponse:
     said: s.RetryNow | s.Skip = s.RetryNow(step, token, actor, reason)
     if verb == "skip":
         result = await guard.understood(request, _result, text_of(form, "result"))
-        said = skipping(step, token, actor, reason, result)
+        said = skipping(step, token, actor, reason, result, right_of(request))
     await ui.parts.verbs.send(head.run, said)
     raise see(run_path(head.run, "steps", step), VERBS[verb])
 
