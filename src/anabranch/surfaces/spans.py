@@ -19,6 +19,7 @@ import msgspec
 
 from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
+from anabranch.kernel.jobs import token_of
 from anabranch.kernel.values import Fault
 from anabranch.runtime.effects import DurableEvents
 from anabranch.runtime.live_run import history
@@ -204,7 +205,7 @@ def _begin_token(trace: _Trace, event: e.TokenCreated, at: int) -> None:
 
 
 def _begin_job(trace: _Trace, event: e.JobStarted, at: int) -> None:
-    token = int(event.job.partition(".")[0])
+    token = token_of(event.job)
     step = trace.tokens.get(token)
     known: Attributes = {
         "anabranch.job": event.job,
@@ -309,7 +310,7 @@ def _moment(trace: _Trace, event: e.Event, at: int) -> tuple[_Open | None, dict[
     match event:
         case e.JobRetrying(job=job, attempt=attempt, due=due):
             more = {"job": job, "attempt": attempt, "delay_ms": max(0, due - at)}
-            return tokens.get(int(job.partition(".")[0])), more
+            return tokens.get(token_of(job)), more
         case e.TokenRetrying(token=token, round=number, due=due, reason=reason):
             more = {"round": number, "delay_ms": max(0, due - at), "reason": reason[:TEXT_MAX]}
             return tokens.get(token), more

@@ -10,7 +10,13 @@ import pytest
 from anabranch import Engine, Toolbox
 from anabranch.kernel import events as e
 from anabranch.operations.read.event_view import EventRecord
-from anabranch.operations.read.task_events import PROCESSED, STARTED, with_tasks
+from anabranch.operations.read.task_events import (
+    PROCESSED,
+    STARTED,
+    TASKS_MAX,
+    some_with_tasks,
+    with_tasks,
+)
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: it}\nworkflow:\n"
 AGAIN = "{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 2, delay: 0}}"
@@ -205,3 +211,22 @@ def test_shards_that_go_out_again_are_counted_once() -> None:
     _, plain, _ = told(looping(sent_again, "shard_size: 1, max_job_retries: 1"))
     end = plain[[one.kind for one in plain].index("loop.fanin.completed")].fields
     assert (end["shards"], end["succeeded"]) == (3, 3)
+
+
+def test_of_what_a_short_report_stands_for_so_much_is_shown() -> None:
+    """A hundred reports of 2 kB each, read with their tasks, were 20 GB of memory of a server."""
+    shard = {"succeeded": 4000, "tasks": [f"t{number}" for number in range(1000)]}
+    fields = {"job": "1.0", "attempt": 1, "first": 0, "count": 4000, "answer": {"shard": shard}}
+    reports = [EventRecord(number, 0, "job.reported", fields) for number in range(3)]
+    assert len(list(with_tasks(reports[:1]))) == 2 * TASKS_MAX + 1
+    shown, taken = some_with_tasks(reports)
+    assert (taken, shown[-1]) == (1, reports[0])
+    small = EventRecord(1, 0, "job.reported", {**fields, "count": 1, "answer": {}})
+    assert some_with_tasks([small] * 3) == ([small] * 3, 3)
+
+
+def test_the_tasks_of_a_later_round_of_a_fan_have_its_token() -> None:
+    answer = {"tasks": [("ask", 1, "", 1)]}
+    fields = {"job": "7r2.0", "attempt": 1, "answer": answer}
+    begun, *_ = with_tasks([EventRecord(1, 0, "job.reported", fields)])
+    assert begun.fields["token"] == 7

@@ -30,6 +30,7 @@ ROWS_AT_FIRST = 8  # rows may be large: how large is known when the first have b
 PAGE_BYTES = 4 * 1024 * 1024
 PLACES_KEPT = 256
 PAGE = 100  # events of a page for people
+TASKS_SHOWN = 500  # executions of tasks in one report, for people
 BEFORE = 2000
 SCAN_MAX = 50_000  # events looked through for one page
 ROWS_SCANNED = 64  # at once
@@ -142,7 +143,8 @@ def log_page(log: Journal, run: str, *, private: str, after: int, kind: str = ""
                 page.next_after = record.seq - 1
                 return page
             looked += 1
-            for each in with_tasks([record]) if kind.startswith("task") else (record,):
+            tasks = with_tasks([record], TASKS_SHOWN) if kind.startswith("task") else (record,)
+            for each in tasks:
                 if kind in each.kind:
                     page.records.append(each)
         if len(rows) < ROWS_SCANNED:

@@ -4,26 +4,42 @@ They have no rows of their own. The report of a job says which tasks were execut
 of a shard only where an item went another way than all others; the events are made from that when
 somebody wants to see them, with the number and the instant of the report. The one record is enough
 for it, so it does not matter where in a log one begins to read.
+
+A short report may stand for millions of them: so many tasks, and each for so many items. Of one
+report the first `TASKS_MAX` are shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
+from anabranch.kernel.jobs import token_of
 from anabranch.operations.read.event_view import EventRecord
 
 STARTED, PROCESSED = "task.started", "task.processed"
 
+TASKS_MAX = 10_000  # executions of one report that are shown, and those of a page
 Execution = Sequence[Any]  # label, attempt, error, round: a `TaskRun` as plain data
 
 
-def with_tasks(records: Iterable[EventRecord]) -> Iterator[EventRecord]:
-    """The records, and before each report what the tasks of its job did."""
+def with_tasks(records: Iterable[EventRecord], most: int = TASKS_MAX) -> Iterator[EventRecord]:
+    """The records, and before each report what the tasks of its job did: so many executions."""
     for record in records:
         if record.kind == "job.reported":
-            yield from tasks_of(record)
+            yield from islice(tasks_of(record), 2 * most)
         yield record
+
+
+def some_with_tasks(records: Sequence[EventRecord]) -> tuple[list[EventRecord], int]:
+    """The same for as many of the records as make a page; and how many these are."""
+    shown: list[EventRecord] = []
+    for taken, record in enumerate(records, 1):
+        shown += with_tasks([record])
+        if len(shown) >= 2 * TASKS_MAX:
+            return shown, taken
+    return shown, len(records)
 
 
 def tasks_of(record: EventRecord) -> Iterator[EventRecord]:
@@ -31,7 +47,7 @@ def tasks_of(record: EventRecord) -> Iterator[EventRecord]:
     fields = record.fields
     answer: Mapping[str, Any] = fields["answer"]
     name = str(fields["job"])
-    job = {"token": int(name.partition(".")[0]), "job": name, "job_attempt": fields["attempt"]}
+    job = {"token": token_of(name), "job": name, "job_attempt": fields["attempt"]}
     report = answer.get("shard")
     if report is None:
         for execution in answer.get("tasks", ()):

@@ -21,7 +21,12 @@ from aiohttp import web
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.operations.read.event_pages import Follower, Places
 from anabranch.operations.read.event_view import EventRecord
-from anabranch.operations.read.task_events import PROCESSED, STARTED, with_tasks
+from anabranch.operations.read.task_events import (
+    PROCESSED,
+    STARTED,
+    some_with_tasks,
+    with_tasks,
+)
 from anabranch.runtime.effects import DurableEvents
 from anabranch.store.cluster_ports import RunMoved
 from anabranch.store.outages import passes
@@ -185,11 +190,11 @@ async def page(request: web.Request) -> web.StreamResponse:
             follower = Follower(head.run, by.read.private(head.run))
             follower.skip_to(by.store, after)
         records = follower.page(by.store, limit) if follower.seq == after else []
-        more = bool(records) and records[-1].seq < head.seq
-        if more:
+        shown, taken = some_with_tasks(records) if asked["tasks"] else (records, len(records))
+        last = records[taken - 1].seq if records else head.seq
+        if last < head.seq and taken == len(records):
             places.keep(follower)
-        shown = list(with_tasks(records)) if asked["tasks"] else records
-        return shapes.EventPage(shown, records[-1].seq if more else None, head.finished)
+        return shapes.EventPage(shown, last if last < head.seq else None, head.finished)
 
     return answer(await look(request, read))
 
@@ -254,6 +259,12 @@ class _Said(NamedTuple):
     data: bytes
     ended: bool
 
+    def __bool__(self) -> bool:
+        return bool(self.data)
+
+
+_Found = _Said | list[EventRecord]
+
 
 class _Following:
     """One client and the run it follows."""
@@ -296,7 +307,7 @@ class _Following:
                 self._ear.behind = True
                 break
             records += found
-        if records and await self._tell(self._said(records)):
+        if records and await self._tell_found(self._found(records)):
             return True
         if self._ear.behind and await self._caught_up():
             return True
@@ -321,16 +332,16 @@ class _Following:
         """Write what the log has; true when nothing will follow."""
         while True:
             self._ear.behind = False  # before the log is read: what comes later is missed again
-            said, over = await read_inline(self._request, self._next)
-            if await self._tell(said):
+            found, over = await read_inline(self._request, self._next)
+            if found and await self._tell_found(found):
                 return True
             if over:
                 await self._end("finished")
                 return True
-            if self._follower.at_end or not said.data:
+            if self._follower.at_end or not found:
                 return False
 
-    def _next(self, by: ReadHandle) -> tuple[_Said, bool]:
+    def _next(self, by: ReadHandle) -> tuple[_Found, bool]:
         """The next page of the log, and whether the run has ended before it: `run.finished` is the
         last event of a run, so that its head need not be looked at while there are others."""
         if self._astray:
@@ -341,7 +352,25 @@ class _Following:
         records = self._follower.page(by.store, STREAM_PAGE, STREAM_BYTES)
         head = None if records else by.store.head(run)
         going_on = head is not None and not (head.finished and head.seq <= self._follower.seq)
-        return self._said(records), not (records or going_on)
+        return self._found(records), not (records or going_on)
+
+    def _found(self, records: list[EventRecord]) -> _Found:
+        """As bytes; but where a report may stand for many tasks, each by itself."""
+        return records if self._tasks else self._said(records)
+
+    async def _tell_found(self, found: _Found) -> bool:
+        """True when the run has ended with it. What tasks did is written report by report, and put
+        into words beside the event loop."""
+        if isinstance(found, _Said):
+            return await self._tell(found)
+        for record in found:
+            if record.kind == "job.reported":
+                said = await asyncio.to_thread(self._said, [record])
+            else:
+                said = self._said([record])
+            if await self._tell(said):
+                return True
+        return False
 
     def _said(self, records: list[EventRecord]) -> _Said:
         """As bytes: a follower that takes its time keeps nothing else in memory."""
@@ -352,7 +381,7 @@ class _Following:
 
     async def _tell(self, said: _Said) -> bool:
         """True when the run has ended with it."""
-        if said.data:
+        if said:
             await self._write(said.data, last=said.ended)
         self._told = self._follower.seq
         return said.ended
