@@ -283,3 +283,31 @@ def test_old_entries_are_swept() -> None:
 
     asyncio.run(go())
     assert [line.action for line in store.audit(AuditFilter())] == ["new"]
+
+
+def test_a_worker_that_names_ever_new_runs_leaves_so_many_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each name was a line that is kept for a year, as fast as a worker can ask."""
+    now = [1_000]
+    monkeypatch.setattr(trails, "OF_ONE_MAX", 10)
+
+    async def scenario() -> None:
+        trail = AuditLog(store, lambda: now[0])
+        for who, count in (("w1", 30), ("w2", 1)):
+            for number in range(count):
+                caller = Caller(who, frozenset({"work"}), f"token-{who}")
+                asked = entry(caller, "jobs.report", now[0], subject=f"run-{number}")
+                await trail.tally(asked)
+        now[0] += trails.TALLY_MS
+        await trail.write_tallies()
+        assert not trail._of_one
+        await trail.close()
+
+    store = MemoryStore()
+    asyncio.run(scenario())
+    lines = [(one.actor, one.subject, one.detail) for one in store.audit(AuditFilter(limit=1000))]
+    ours = [line for line in lines if line[0] == "w1"]
+    assert len(ours) == 10 + 2
+    assert ours[0] == ("w1", trails.OTHERS, "token token-w1; 19 more times")
+    assert ("w2", "run-0", "token token-w2") in lines

@@ -3,7 +3,8 @@
 A caller waits until its entry is written; the write batcher writes many of them together.
 
 What workers say all day is told in short: the first time that somebody does something to something
-is written like everything else, and how often it happened since then, once an hour.
+is written like everything else, and how often it happened since then, once an hour. A worker names
+whatever run and pool it likes: beyond so many an hour they are counted together.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -27,6 +29,8 @@ SWEEP_SECONDS = 600.0
 DAY_MS = 86_400_000
 TALLY_MS = 3_600_000
 TALLIES_MAX = 10_000
+OF_ONE_MAX = 2_000  # of one token
+OTHERS = "(others)"  # in the place of a subject
 
 Kind = tuple[str, str, str, str, str]  # actor, action, subject, outcome, detail
 
@@ -54,6 +58,7 @@ class AuditLog:
         self._batcher = batcher or WriteBatcher(store)
         self._used: dict[str, int] = {}
         self._tallies: dict[Kind, _Tally] = {}
+        self._of_one: Counter[tuple[str, str]] = Counter()  # tallies by actor and token
         self._noting: asyncio.Task[None] | None = None
 
     async def write(self, entry: AuditEntry) -> None:
@@ -66,12 +71,16 @@ class AuditLog:
 
     async def tally(self, entry: AuditEntry) -> None:
         """Written at once the first time; after that it is counted, for an hour."""
-        kind = entry.actor, entry.action, entry.subject, entry.outcome, entry.detail
+        kind, who = _kind_of(entry), (entry.actor, entry.detail)
+        if kind not in self._tallies and self._of_one[who] >= OF_ONE_MAX:
+            entry = replace(entry, subject=OTHERS)
+            kind = _kind_of(entry)
         known = self._tallies.get(kind)
         if known is not None:
             known.last, known.count = entry, known.count + 1
             return
         self._tallies[kind] = _Tally(entry, entry.at)
+        self._of_one[who] += 1
         if len(self._tallies) > TALLIES_MAX:
             await self.write_tallies(all_of_them=True)
         await self.write(entry)
@@ -81,6 +90,8 @@ class AuditLog:
         before = self._now() - TALLY_MS
         over = [kind for kind, one in self._tallies.items() if all_of_them or one.since <= before]
         counted = [self._tallies.pop(kind) for kind in over]
+        self._of_one.subtract((one.last.actor, one.last.detail) for one in counted)
+        self._of_one += Counter()  # without those of which none is left
         await asyncio.gather(*(self.write(_summed(one)) for one in counted if one.count))
 
     def used(self, token_id: str, at: int) -> None:
@@ -112,6 +123,10 @@ class AuditLog:
         if self._noting is not None:
             await self._noting
         await self._batcher.close()
+
+
+def _kind_of(entry: AuditEntry) -> Kind:
+    return entry.actor, entry.action, entry.subject, entry.outcome, entry.detail
 
 
 def _summed(one: _Tally) -> AuditEntry:
