@@ -15,7 +15,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, ContextPatch, failed, succeeded
 from anabranch.runtime import housekeeping, recovery
-from anabranch.runtime.core import BYTES_PER_EVENT
+from anabranch.runtime.live_run import BYTES_PER_EVENT
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
 from anabranch.store.sqlite.store import SqliteStore

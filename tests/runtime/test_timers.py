@@ -6,8 +6,6 @@ import asyncio
 import itertools
 import random
 import time
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -17,10 +15,10 @@ from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.runtime import writer
 from anabranch.runtime.live_run import history
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.work.port import Parked, Task
+from anabranch.work.port import Task
 from virtual import VirtualClock, run_virtually
 
-from .support import Doing, chain, engine, file_of, forever, playbook, run, start, step, until
+from .support import Doing, engine, forever, playbook, run, start, step
 
 
 @pytest.fixture
@@ -173,28 +171,3 @@ def test_the_real_clock_shows_the_time_of_day_and_only_goes_on() -> None:
     shown = [clock.now() for _ in range(10_000)]
     assert shown == sorted(shown)
     assert before - 10 < shown[0] <= shown[-1] < time.time() * 1000 + 10
-
-
-@pytest.mark.parametrize("at", [2**63, 2**64 - 1, 2**70])
-def test_no_instant_that_work_names_keeps_the_batch_of_all_runs_from_being_written(
-    at: int, tmp_path: Path
-) -> None:
-    """A store holds 64 bits: what it cannot hold would end the engine, and every run with it."""
-
-    async def scenario() -> None:
-        async def park(_task: Task) -> Answer | Parked:
-            return Parked("somebody", until=at)
-
-        async def sleep(_task: Task) -> Answer:
-            return succeeded("x", wait_ms=at)
-
-        with closing(SqliteStore(file_of(tmp_path))) as store:
-            performers = {"first": Doing(park), "second": Doing(sleep), "doing": Doing()}
-            async with engine(store, performers) as made:
-                for text in (chain(1, "first"), chain(2, "second")):
-                    name = await start(made, text)
-                    await until(lambda name=name: made.state(name).timers.due)
-                    good = await start(made, chain(3, "doing"))
-                    assert (await made.wait(good)).status == "completed"
-
-    run(scenario())

@@ -222,6 +222,11 @@ class Judgement(msgspec.Struct, gc=False):
     override: bool = False
 
 
+#: The end of the year 9999. Instants come from workers, too, and no store holds numbers of any
+#: size: what is due later would keep all runs of a turn from being written.
+LATEST_MS = 253_402_300_799_999
+
+
 class Timers(msgspec.Struct, dict=True):
     """What is due when. `due` is the truth, in the order in which timers were set; a heap beside it
     only finds the earliest fast. Of one instant, timers of a kind come in that order."""
@@ -243,7 +248,7 @@ class Timers(msgspec.Struct, dict=True):
         return at, key.partition(":")[0], number, key
 
     def set(self, key: str, at: int) -> None:
-        heap = self._heap
+        at, heap = max(0, min(at, LATEST_MS)), self._heap
         self.due.pop(key, None)  # whoever is set again comes behind those that were set before
         self.due |= {key: at}
         heapq.heappush(heap, self._entry(key, at))

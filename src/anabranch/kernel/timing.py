@@ -38,19 +38,14 @@ from anabranch.net.net import OWNER, Decision
 
 #: These begin work, so a paused run leaves them until it is resumed.
 _BEGINS_WORK = ("wake", "retry")
-#: No tick is wanted later, whatever instant work has named: a store holds 64 bits, and what one run
-#: names must not keep the batch of all from being written.
-LATEST = 2**53
 
 
 def next_wake(state: State) -> int | None:
     """When the run wants its next tick; a paused one only for what can end something."""
-    if state.paused:
-        due = [at for key, at in state.timers.due.items() if not key.startswith(_BEGINS_WORK)]
-        earliest = min(due, default=None)
-    else:
-        earliest = state.timers.earliest()
-    return None if earliest is None else min(earliest, LATEST)
+    if not state.paused:
+        return state.timers.earliest()
+    due = [at for key, at in state.timers.due.items() if not key.startswith(_BEGINS_WORK)]
+    return min(due, default=None)
 
 
 def tick(turn: Turn) -> None:

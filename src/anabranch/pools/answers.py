@@ -67,7 +67,7 @@ def _more(answer: Answer) -> dict[str, Any]:
 #: Far more than any job writes, and no more than a server keeps of one.
 PARTS_MAX = 100_000
 #: An instant or a length in milliseconds: one that a store can hold, and that can be added to
-#: another. The kernel bounds timers as well (`kernel.timing.LATEST`).
+#: another. The kernel bounds timers as well (`kernel.state.LATEST_MS`).
 NUMBER_MAX = 2**53
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 Count = Annotated[int, msgspec.Meta(le=NUMBER_MAX)]

@@ -21,11 +21,10 @@ from anabranch.errors import (
     Refused,
 )
 from anabranch.expressions.budget import HELD_WORK_MAX, PAUSE, TurnBudget, do_beside
-from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import reason_of
 from anabranch.kernel.quiescence import status_of
-from anabranch.kernel.state import State, encode_state
+from anabranch.kernel.state import State
 from anabranch.kernel.step import step
 from anabranch.kernel.timing import next_wake
 from anabranch.net.net import Net
@@ -33,7 +32,7 @@ from anabranch.runtime.child_runs import Arrival, ChildRuns
 from anabranch.runtime.effects import DurableEvents, Effect, Replied, Turned
 from anabranch.runtime.jobs.concurrency import JobQueues
 from anabranch.runtime.jobs.pool_queues import EVERY_POOL, PoolQueues
-from anabranch.runtime.live_run import LiveRun, StoredRuns
+from anabranch.runtime.live_run import LiveRun, StoredRuns, encode_row, take_snapshot
 from anabranch.runtime.messages.codec import Sayable, answer_bytes, elsewhere, write_message
 from anabranch.runtime.metrics.engine_metrics import EngineMetrics
 from anabranch.runtime.nets import Nets
@@ -54,8 +53,6 @@ from anabranch.store.ports import Batch, Commit, Head, Record, StateSnapshot, St
 TURN_MAX = 1024
 RECOVERED_MAX = TURN_MAX * 3 // 4  # of those for runs that were just recovered, while others wait
 RETENTION_MS = 36_500 * 86_400_000  # of payloads after their run; a century is until a purge
-#: What an event takes in the log, about. Snapshots are as rare as makes them no larger together.
-BYTES_PER_EVENT = 64
 INLINE_BYTES_MAX = 64 * 1024  # a larger value is kept as a payload
 _MOVES = ("running", "completed")  # statuses that need no reason,
 _AT_WORK = ("running", "answered")  # where these are the phases of its jobs
@@ -496,25 +493,17 @@ class Core:
             problems=problems,
             reason="" if plain else reason_of(live.net, state),
         )
-        tail, row = state.seq - live.snapshot_seq, e.encode_events(events)
+        tail, every = state.seq - live.snapshot_seq, self._snapshot_every
+        row = encode_row(events)
         commit = Commit(
             head=head,
             at=now,
             events=row,
             count=len(events),
-            snapshot=self._snapshot(live) if tail >= self._snapshot_every else None,
+            snapshot=take_snapshot(live, every) if tail >= every else None,
         )
         first, final = state.seq - len(events) + 1, state if finished else None
         return commit, DurableEvents(state.run, first, now, events, status, final, row)
-
-    def _snapshot(self, live: LiveRun) -> bytes | None:
-        """Worth taking when replaying the tail would cost more than decoding the state."""
-        worth = max(self._snapshot_every, live.snapshot_bytes // BYTES_PER_EVENT)
-        if live.state.seq - live.snapshot_seq < worth:
-            return None
-        snapshot = encode_state(live.state)
-        live.snapshot_seq, live.snapshot_bytes = live.state.seq, len(snapshot)
-        return snapshot
 
     def set_alarm(self, live: LiveRun) -> None:
         """Wake the run when it wants to be woken."""

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import msgspec
 
-from anabranch.errors import DamagedRun
+from anabranch.errors import AnabranchError, DamagedRun
 from anabranch.expressions.budget import do_beside
 from anabranch.kernel import events as e
 from anabranch.kernel.empty import EMPTY
 from anabranch.kernel.replay import replay
-from anabranch.kernel.state import State
+from anabranch.kernel.state import State, encode_state
 from anabranch.net.net import Net
 from anabranch.runtime.metrics.job_counters import JobCounters
 from anabranch.runtime.nets import Nets
@@ -22,6 +22,12 @@ from anabranch.store.ports import Head, Record, StateSnapshot, Store, Tail
 
 T = TypeVar("T")
 SHORT_LOG = 100  # events
+
+#: What an event takes in the log, about. Snapshots are as rare as makes them no larger together.
+BYTES_PER_EVENT = 64
+#: Of a row of the log, and of a snapshot. SQLite holds 1,000,000,000 bytes in one value, PostgreSQL
+#: 1 GiB; what they refuse would keep all runs of its turn from being written.
+VALUE_BYTES_MAX = 900_000_000
 
 
 class LiveRun(msgspec.Struct, gc=False):
@@ -68,6 +74,29 @@ class StoredRuns:
         short = head.seq <= SHORT_LOG and self._store.cluster is None
         near = short and self._nets.known(head.definition) is not None
         return work() if near else do_beside(work)
+
+
+def encode_row(events: Sequence[e.Event]) -> bytes:
+    """What a turn recorded of one run, as a row of the log; raises where no store holds it."""
+    row = e.encode_events(events)
+    if len(row) > VALUE_BYTES_MAX:
+        raise AnabranchError(
+            f"what one turn recorded of it has {len(row):,} bytes, over the limit of "
+            f"{VALUE_BYTES_MAX:,}",
+            code="too_large",
+        )
+    return row
+
+
+def take_snapshot(live: LiveRun, every: int) -> bytes | None:
+    """Worth taking when replaying the tail would cost more than decoding the state. None of a state
+    that no store holds: its log brings it back."""
+    worth = max(every, live.snapshot_bytes // BYTES_PER_EVENT)
+    if live.state.seq - live.snapshot_seq < worth:
+        return None
+    snapshot = encode_state(live.state)
+    live.snapshot_seq, live.snapshot_bytes = live.state.seq, len(snapshot)
+    return snapshot if len(snapshot) <= VALUE_BYTES_MAX else None
 
 
 def load_state(snapshot: StateSnapshot | None, tail: Sequence[Record], run: str) -> State:

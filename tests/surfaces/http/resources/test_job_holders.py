@@ -173,6 +173,27 @@ def test_logs_and_snapshots_of_before_have_jobs_without_a_holder() -> None:
     assert msgspec.convert(known, Job).holder == ""
 
 
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("park", {"ticket": "x", "until": 2**63}),
+        ("park", {"ticket": "x", "limit_ms": 2**63}),
+        ("report", {"wait_ms": 2**63}),
+    ],
+    ids=["until", "limit", "wait"],
+)
+def test_a_worker_names_no_instant_that_no_store_holds(verb: str, body: Any) -> None:
+    async def go() -> None:
+        async with two_workers() as (door, hers, _his):
+            await door.server.parts.verbs.start(ONE)
+            task = await claimed(door, hers)
+            reply = await door.ask("POST", place(task, verb), hers, body)
+            assert (reply.status, reply.code) == (422, "schema"), reply.text
+            assert (await door.ask("POST", place(task, "heartbeat"), hers, {})).status == 200
+
+    run(go())
+
+
 # -- pools -----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,102 @@
+"""What no store can hold is the trouble of one run: the engine and all other runs go on."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from anabranch.errors import AnabranchError, StoreError
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.state import LATEST_MS
+from anabranch.kernel.values import ContextPatch, Wait
+from anabranch.runtime import live_run
+from anabranch.store.memory.store import MemoryStore
+from anabranch.store.ports import Batch
+from anabranch.store.sqlite.store import SqliteStore
+from anabranch.work.port import Parked, Task
+
+from .support import Doing, chain, engine, gated, run, start
+
+MOST = 4_000  # bytes that a store of these tests holds in one value
+
+
+class Narrow(MemoryStore):
+    """Refuses large values as databases do, whoever shares the batch with them."""
+
+    def commit(self, batch: Batch) -> None:
+        for each in batch.commits:
+            if max(len(each.events), len(each.snapshot or b"")) > MOST:
+                raise StoreError("a value is too large", code="store_too_big")
+        super().commit(batch)
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Narrow:
+    caplog.set_level(logging.CRITICAL, "anabranch.engine")  # a run that is set aside is logged
+    monkeypatch.setattr(live_run, "VALUE_BYTES_MAX", MOST)
+    return Narrow()
+
+
+def patch(key: str, letters: int) -> s.PatchContext:
+    return s.PatchContext((ContextPatch(key, "x" * letters),))
+
+
+@pytest.mark.parametrize(
+    "parked",
+    [
+        Parked("child", until=2**63),
+        Parked("child", limit_ms=2**63),
+        Parked("", until=2**64 - 1, wait=Wait()),
+        Parked("child", until=2**63, memory={"at": 1}),
+    ],
+    ids=["until", "limit", "wait", "memory"],
+)
+def test_no_instant_that_work_names_stops_the_engine(tmp_path: Path, parked: Parked) -> None:
+    async def park(_task: Task) -> Parked:
+        return parked
+
+    async def scenario() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        async with engine(store, {"doing": Doing(park)}) as made:
+            name = await start(made, chain(1, "doing"))
+            assert (await made.wait(await start(made, chain(2)))).status == "completed"
+            assert made.failure is None
+            head = store.head(name)
+            assert head is not None
+            assert (head.status, head.next_wake) == ("waiting", LATEST_MS)
+        store.close()
+
+    run(scenario())
+
+
+def test_a_state_that_is_too_large_for_a_snapshot_is_brought_back_by_its_log(
+    narrow: Narrow,
+) -> None:
+    async def scenario() -> None:
+        async with engine(narrow, snapshot_every=10) as made:
+            name = await start(made, gated())
+            for number in range(20):
+                await made.send(name, patch(f"n{number}", 1_000))
+            assert (await made.wait(await start(made, chain(2)))).status == "completed"
+        async with engine(narrow, snapshot_every=10) as made:
+            assert len(made.state(name).ctx) == 20
+            await made.send(name, patch("go", 1))
+            assert (await made.wait(name)).status == "completed"
+
+    run(scenario())
+
+
+def test_what_one_turn_records_is_refused_where_no_store_holds_it(narrow: Narrow) -> None:
+    async def scenario() -> None:
+        async with engine(narrow) as made:
+            name = await start(made, gated())
+            with pytest.raises(AnabranchError, match="over the limit of 4,000"):
+                await made.send(name, patch("n", 2 * MOST))
+            assert (await made.wait(await start(made, chain(2)))).status == "completed"
+        async with engine(narrow) as made:
+            await made.send(name, patch("go", 1))
+            assert (await made.wait(name)).status == "completed"
+
+    run(scenario())
