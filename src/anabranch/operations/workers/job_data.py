@@ -99,6 +99,10 @@ class JobData:
             raise purged(sha256)
         return content
 
+    async def require_job(self, out: LeaseClaim) -> None:
+        """Raises where it is not out with this worker."""
+        await require_reader(self._engine, out)
+
     async def put_payload(self, out: LeaseClaim, content: bytes) -> str:
         """Keep what is too large for a report; gives its hash. That is another one than the worker
         may expect where the content had a sealed secret of its run in it."""

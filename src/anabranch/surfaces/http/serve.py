@@ -37,6 +37,7 @@ from anabranch.store.ports import Store
 from anabranch.store.private_file import exposure
 from anabranch.surfaces.http import app
 from anabranch.surfaces.http.guard import audit, auth, connection_limits, origins
+from anabranch.surfaces.http.guard.bodies import BODIES
 from anabranch.surfaces.http.guard.shares import SHARES, Shares
 from anabranch.surfaces.http.guard.unread_answers import UNREAD
 from anabranch.surfaces.http.listening import Listening
@@ -183,7 +184,7 @@ class Server:
             **self._more,
         )
         made[auth.GATEKEEPER], made[origins.POLICY] = keeper, keeper.policy
-        made[UNREAD] = self.limiter.unread
+        made[UNREAD], made[BODIES] = self.limiter.unread, self.limiter.bodies
         self.shares = made[SHARES]
         self.limiter.spare = self.shares.spare
         made.on_response_prepare.extend([auth.add_headers, let_stream])

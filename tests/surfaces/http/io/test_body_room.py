@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from traceback import walk_tb
@@ -55,6 +55,7 @@ class HalfABody:
     """A request whose sender leaves in the middle."""
 
     content_length = None
+    app: Mapping[Any, Any] = {}
 
     def __init__(self) -> None:
         self.content = self

@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from anabranch.surfaces.http.guard.auth import CALLER
+from anabranch.surfaces.http.guard.bodies import Bodies
 from anabranch.surfaces.http.guard.unread_answers import SHARED, UnreadAnswers, large_body, who_asks
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.routes import Handler
@@ -38,7 +39,7 @@ class ConnectionLimiter:
         self.spare: Callable[[], Any] = lambda: None
         self._since: dict[Any, float] = {}  # idle transports, longest first → when that began
         self._busy: set[Any] = set()
-        self.unread = UnreadAnswers()
+        self.unread, self.bodies = UnreadAnswers(), Bodies()
         self._left: dict[Any, tuple[int, float]] = {}  # idle ones → bytes, and since when so many
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_due = 0.0
@@ -224,7 +225,7 @@ def in_hand(limiter: ConnectionLimiter) -> tuple[Any, Any]:
     sent forms at the entrance keep nobody out: such a connection makes room like an idle one.
     """
 
-    unread = limiter.unread
+    unread, bodies = limiter.unread, limiter.bodies
 
     @web.middleware
     async def until_answered(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -234,6 +235,8 @@ def in_hand(limiter: ConnectionLimiter) -> tuple[Any, Any]:
                 response = await handler(request)
             finally:
                 limiter.end(transport)
+                if transport in bodies:
+                    bodies.give_back(transport)
             if transport in unread.answers:
                 await unread.write(transport, request, response)
             return response

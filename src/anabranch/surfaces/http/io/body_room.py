@@ -21,20 +21,29 @@ class BodyRoom:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._coming: dict[_Coming, None] = {}  # the oldest first
+        self._coming: dict[Coming, None] = {}  # the oldest first
         self.bytes = 0
 
     @contextmanager
-    def take(self, transport: asyncio.BaseTransport | None) -> Iterator[_Coming]:
-        body = _Coming(self, transport)
-        self._coming[body] = None
+    def take(self, transport: asyncio.BaseTransport | None) -> Iterator[Coming]:
+        body = self.begin(transport)
         try:
             yield body
         finally:
-            self._coming.pop(body, None)
-            self.bytes -= body.bytes
+            body.end()
 
-    def grow(self, body: _Coming, size: int) -> None:
+    def begin(self, transport: asyncio.BaseTransport | None) -> Coming:
+        """A body that is going to come; whoever began it ends it."""
+        body = Coming(self, transport)
+        self._coming[body] = None
+        return body
+
+    def end(self, body: Coming) -> None:
+        self._coming.pop(body, None)
+        self.bytes -= body.bytes
+        body.bytes = 0
+
+    def grow(self, body: Coming, size: int) -> None:
         body.bytes += size
         self.bytes += size
         while self.bytes > self._most:
@@ -45,11 +54,11 @@ class BodyRoom:
                 raise ApiError(503, "too_many_bytes", said, "try again later", headers=headers)
             self._give_up(oldest)
 
-    def has_come(self, body: _Coming) -> None:
+    def has_come(self, body: Coming) -> None:
         """It is not given up any more: what was read of it stays until it is parsed."""
         self._coming.pop(body, None)
 
-    def _give_up(self, body: _Coming) -> None:
+    def _give_up(self, body: Coming) -> None:
         del self._coming[body]
         self.bytes -= body.bytes
         body.bytes = 0
@@ -57,7 +66,7 @@ class BodyRoom:
             body.transport.abort()
 
 
-class _Coming:
+class Coming:
     def __init__(self, room: BodyRoom, transport: asyncio.BaseTransport | None) -> None:
         self._room = room
         self.transport = transport
@@ -69,3 +78,6 @@ class _Coming:
 
     def has_come(self) -> None:
         self._room.has_come(self)
+
+    def end(self) -> None:
+        self._room.end(self)

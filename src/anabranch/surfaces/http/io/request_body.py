@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from anabranch.net.problems import did_you_mean
+from anabranch.surfaces.http.guard.bodies import admitted
 from anabranch.surfaces.http.io.body_errors import misfit
 from anabranch.surfaces.http.io.json_limits import keys_in, scan, too_deep
 from anabranch.surfaces.http.io.problems import ApiError
@@ -90,10 +91,10 @@ async def read_at_most(
     seconds: float,
     said: str,
     hint: str,
-    grow: Callable[[int], None] = lambda _size: None,
+    grow: Callable[[int], None] | None = None,
 ) -> bytes:
     """The whole body; `said` and `hint` are for whoever sends more than that. `grow` is told of
-    every part that has come."""
+    every part that has come; at a server without it, whoever counts the bodies of callers."""
     if (request.content_length or 0) > most:
         raise _too_large(said, hint)
     try:
@@ -101,8 +102,10 @@ async def read_at_most(
             body = request.content.read_nowait()
             if len(body) > most:
                 raise _too_large(said, hint)
-            grow(len(body))
+            if grow is not None:
+                grow(len(body))
             return body
+        grow = await admitted(request, most, grow)
         async with asyncio.timeout(seconds):
             return await _read(request, most, _too_large(said, hint), grow)
     except TimeoutError:

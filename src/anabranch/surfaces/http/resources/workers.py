@@ -335,9 +335,10 @@ async def credential(request: web.Request) -> web.Response:
 
 
 async def put_payload(request: web.Request) -> web.Response:
-    out = _out(request)
+    out, supply = _out(request), _pools(request).supply
+    await supply.require_job(out)  # before a byte of it is read
     content = await _content(request)
-    return answer(Kept(await _pools(request).supply.put_payload(out, content)))
+    return answer(Kept(await supply.put_payload(out, content)))
 
 
 async def _content(request: web.Request) -> bytes:
