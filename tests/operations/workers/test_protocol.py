@@ -123,6 +123,23 @@ def test_what_makes_no_sense_is_refused_and_leaves_the_job_with_its_worker(
     run(scenario())
 
 
+def test_what_a_worker_says_of_itself_has_a_limit() -> None:
+    """What a thousand workers say of themselves is one answer to who looks at them."""
+
+    async def scenario() -> None:
+        async with serving() as server:
+            await server.claim(about={"kinds": [f"{number:x<30}" for number in range(500)]})
+            kinds = [f"{number:x<200}" for number in range(100)]
+            body = {"worker": "w2", "about": {"kinds": kinds}}
+            for verb in ("claim", "wait"):
+                status, answer = await server.ask("POST", f"/pools/gpu/{verb}", body)
+                assert (status, answer["code"]) == (422, "input")
+                assert "16,384 together" in answer["detail"]
+            assert [name for name, _ in server.parts.engine.pools.all_workers()] == ["w1"]
+
+    run(scenario())
+
+
 def test_bodies_that_are_no_json_or_too_large_are_refused() -> None:
     async def scenario() -> None:
         async with serving() as server:

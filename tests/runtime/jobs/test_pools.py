@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from anabranch.parts import Parts
+from anabranch.runtime.jobs import pool_queues
 from anabranch.runtime.jobs.pool_queues import POOLS_OF_WORKER, WORKERS_KEPT, Lease, PoolQueues
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
@@ -84,6 +86,44 @@ def test_of_a_worker_only_the_last_pools_that_it_asked_for_are_remembered() -> N
     assert len(worker.pools) == POOLS_OF_WORKER
     assert worker.pools.keys() >= {"gpu", f"p{POOLS_OF_WORKER + 9}"}
     assert "p0" not in worker.pools
+
+
+def test_who_asked_for_which_pool_has_a_limit_over_all_pools(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_queues, "ASKED_KEPT", 10)
+    pools = PoolQueues()
+    for number in range(30):
+        pools.saw(f"p{number % 6}", f"w{number}", number)
+    asked = {pool: list(pools.workers(pool)) for pool in pools.names()}
+    assert sum(map(len, asked.values())) == 10
+    assert "w29" in asked["p5"]
+    assert "w0" not in asked["p0"]
+
+
+class Untouched(dict[Any, Any]):
+    """May be asked for one key, and not be gone through."""
+
+    def values(self) -> NoReturn:
+        raise AssertionError
+
+    __iter__ = items = keys = values
+
+
+def test_what_is_asked_of_one_pool_goes_through_no_leases_of_others() -> None:
+    """A claim of a pool that nobody knows compared each known pool with each lease."""
+    pools = PoolQueues()
+    for number in range(5):
+        pools.lend("a", str(number), Lease("gpu", "w", number))
+        pools.lend("a", str(number), Lease("gpu", "w", number + 1))
+    pools.lend("a", "0", Lease("cpu", "w", 9))
+    pools.saw("idle", "w", 1)
+    pools._leases = Untouched(pools._leases)
+    assert pools.names() == ["cpu", "gpu", "idle"]
+    assert [pools.used(name) for name in pools.names()] == [True, True, False]
+    assert [key for key, _ in pools.leases_of("gpu")] == [("a", str(n)) for n in range(1, 5)]
+    pools.drop("a", "0")
+    assert pools.names() == ["gpu", "idle"]
 
 
 @pytest.mark.parametrize(

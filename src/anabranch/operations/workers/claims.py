@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -54,6 +55,8 @@ CLAIM_MAX = 1000  # jobs in one claim
 WAIT_SECONDS_MAX = 60.0
 LEASE_SECONDS = (1.0, 24 * 3600.0)
 NAME_MAX = 200
+ABOUT_LETTERS = 16_384  # of all that a worker says of itself
+NAMES_COMPARED = 50  # pools that a name may have been meant for
 CLAIMS_KEPT = 1000  # answers that can be asked for again
 PACKED_AT_ONCE = 50
 FEW_PACKED_AT_ONCE = 8
@@ -173,7 +176,8 @@ class Claims:
         pools = self._engine.pools
         if pools.used(pool):
             return ""
-        hint = did_you_mean(pool, [name for name in pools.names() if pools.used(name)])
+        used = (name for name in pools.names() if pools.used(name))
+        hint = did_you_mean(pool, list(islice(used, NAMES_COMPARED)))
         near = f"; {hint}" if hint.startswith("did") else ""
         return f"no job of pool {pool!r} was seen since the server started{near}"
 
@@ -519,12 +523,11 @@ def check_about(about: WorkerReport | None) -> None:
     if about is None:
         return
     words = (about.host, about.version, *about.kinds)
-    if len(about.kinds) > KINDS_MAX or any(
-        len(word) > NAME_MAX or not word.isprintable() for word in words
-    ):
+    too_many = len(about.kinds) > KINDS_MAX or sum(map(len, words)) > ABOUT_LETTERS
+    if too_many or any(len(word) > NAME_MAX or not word.isprintable() for word in words):
         raise InputError(
-            f"`about` needs printable words of at most {NAME_MAX} characters, and at most "
-            f"{KINDS_MAX} kinds"
+            f"`about` needs printable words of at most {NAME_MAX} characters and {ABOUT_LETTERS:,} "
+            f"together, and at most {KINDS_MAX} kinds"
         )
 
 

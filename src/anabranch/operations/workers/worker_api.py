@@ -251,8 +251,7 @@ class WorkerApi:
                 lease_until=lease.until,
                 progress=self._progress(run, job),
             )
-            for (run, job), lease in pools.leases()
-            if lease.pool == pool
+            for (run, job), lease in pools.leases_of(pool)
         ]
         workers = reversed(pools.workers(pool).items())
         return PoolState(

@@ -23,6 +23,7 @@ from anabranch.runtime.jobs.concurrency import ReadyJob
 
 WORKERS_KEPT = 1000  # of a pool: those who asked last
 POOLS_OF_WORKER = 100  # those that it asked for last
+ASKED_KEPT = 20_000  # pairs of a pool and a worker that asked for it, over all pools
 POOLS_KEPT = 1000  # without jobs: any name can be asked for
 KINDS_MAX = 500  # that a worker says to know
 EVERY_POOL = "*"
@@ -130,6 +131,8 @@ class PoolQueues:
         self._lines: dict[str, PoolQueue] = {}
         self._waiting: dict[tuple[str, str], str] = {}  # (run, job) → pool
         self._leases: dict[tuple[str, str], Lease] = {}
+        self._leases_of: dict[str, dict[tuple[str, str], Lease]] = {}  # the same by pool
+        self._asked: OrderedDict[tuple[str, str], None] = OrderedDict()  # (pool, worker)
         self._workers: OrderedDict[str, WorkerRecord] = OrderedDict()  # the last one seen last
         self._closed = False
 
@@ -150,13 +153,25 @@ class PoolQueues:
     def lend(self, run: str, job: str, lease: Lease) -> None:
         """A worker has it, or has it for longer."""
         self._wait_no_more(run, job)
+        if (known := self._leases.get((run, job))) is not None and known.pool != lease.pool:
+            self._take_back(run, job)
         self._leases[run, job] = lease
+        self._leases_of.setdefault(lease.pool, {})[run, job] = lease
+
+    def _take_back(self, run: str, job: str) -> None:
+        lease = self._leases.pop((run, job), None)
+        if lease is None:
+            return
+        of_pool = self._leases_of[lease.pool]
+        del of_pool[run, job]
+        if not of_pool:
+            del self._leases_of[lease.pool]
 
     def drop(self, run: str, job: str) -> None:
         """Nobody waits for it and nobody has it."""
         if self._waiting:
             self._wait_no_more(run, job)
-        self._leases.pop((run, job), None)
+        self._take_back(run, job)
 
     def forget(self, runs: Set[str]) -> None:
         """The runs are set aside, or another server's."""
@@ -203,6 +218,14 @@ class PoolQueues:
         workers.move_to_end(worker)
         while len(workers) > WORKERS_KEPT:
             workers.popitem(last=False)
+        self._asked[pool, worker] = None
+        self._asked.move_to_end((pool, worker))
+        if len(self._asked) > ASKED_KEPT:
+            self._forget_who_asked(*self._asked.popitem(last=False)[0])
+
+    def _forget_who_asked(self, pool: str, worker: str) -> None:
+        if (line := self._lines.get(pool)) is not None:
+            line.workers.pop(worker, None)
 
     def _remember(self, pool: str, worker: str, at: int, about: WorkerReport | None) -> None:
         known = self._workers.get(worker)
@@ -261,8 +284,7 @@ class PoolQueues:
     # -- what people see ---------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        leased = {lease.pool for lease in self._leases.values()}
-        return sorted({*self._lines, *leased})
+        return sorted({*self._lines, *self._leases_of})
 
     @property
     def is_used(self) -> bool:
@@ -272,8 +294,7 @@ class PoolQueues:
     def used(self, pool: str) -> bool:
         """Whether any job of this pool was seen since the engine started."""
         line = self._lines.get(pool)
-        known = line is not None and line.used
-        return known or any(lease.pool == pool for lease in self._leases.values())
+        return (line is not None and line.used) or pool in self._leases_of
 
     def waiting(self, pool: str) -> int:
         return self._lines[pool].size if pool in self._lines else 0
@@ -297,3 +318,6 @@ class PoolQueues:
     def leases(self) -> Iterator[tuple[tuple[str, str], Lease]]:
         """((run, job), lease) of everything that is out."""
         yield from self._leases.items()
+
+    def leases_of(self, pool: str) -> Iterator[tuple[tuple[str, str], Lease]]:
+        yield from self._leases_of.get(pool, {}).items()

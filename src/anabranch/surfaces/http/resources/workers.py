@@ -21,7 +21,7 @@ from aiohttp import web
 
 from anabranch.errors import Denied, NotFound, Refused
 from anabranch.net.problems import did_you_mean
-from anabranch.operations.workers.claims import Claimed
+from anabranch.operations.workers.claims import NAMES_COMPARED, Claimed
 from anabranch.operations.workers.job_data import ResultsPage
 from anabranch.operations.workers.leases import NOBODY, LeaseClaim, LeaseHolder
 from anabranch.operations.workers.worker_api import Beat, WorkerApi
@@ -234,7 +234,8 @@ async def pool(request: web.Request) -> web.Response:
     known = found.names()
     if name not in known:
         said = f"no job of a pool {name[:200]!r} was seen, and no worker has asked for one"
-        hint = did_you_mean(name, known) or "GET /api/v1/pools lists the pools"
+        meant = did_you_mean(name, known[:NAMES_COMPARED])
+        hint = meant or "GET /api/v1/pools lists the pools"
         raise ApiError(404, "unknown_pool", said, hint)
     return answer(found.card(name))
 
