@@ -1,16 +1,24 @@
 """The store in one SQLite file: what a single machine needs, durable and without a server.
 
-Two connections: everything that writes goes through one and is serialised by a lock, reads go
-through the other and need not wait for a commit in progress. Other processes read beside the
+Everything that writes goes through one connection and is serialised by a lock. Reads go through
+another and need not wait for a commit in progress; those of threads beside an event loop through a
+third: they may take long, and the loop must not wait for them. Other processes read beside the
 engine and reach it through the mailbox; only one engine at a time owns the file (`acquire`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from pathlib import Path
 from threading import Lock, get_ident
 from typing import Any, Literal
@@ -41,6 +49,14 @@ Synchronous = Literal["FULL", "NORMAL"]
 
 # What the driver raises for values that SQLite cannot hold, beside its own errors.
 _DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeEncodeError)
+
+
+class _Reading:
+    """A connection that reads, for one thread at a time."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        db.text_factory = lenient_text
+        self.db, self.lock = db, Lock()
 
 
 class _Block(ExitStack):
@@ -93,7 +109,6 @@ class SqliteStore(RelationalStore):
         except BaseException:
             self._held.let_go()
             raise
-        self._reader.text_factory = lenient_text
         if self._writer is not None:  # which a block of writes reads through
             self._writer.text_factory = lenient_text
         self._held.guard()
@@ -102,7 +117,6 @@ class SqliteStore(RelationalStore):
         self.node_streams = SqliteStreams(self._rows, self._transaction)
         self._synchronous = synchronous
         self._writing = Lock()
-        self._reading = Lock()
         self._block: _Block | None = None  # of the thread whose writes are one at present
         self._log_thread = 0  # the one that writes what work printed
         self._seen_version = -1
@@ -113,8 +127,11 @@ class SqliteStore(RelationalStore):
 
     def _open(self, synchronous: Synchronous, *, read_only: bool) -> None:
         self._writer = None if read_only else open_writer(self._path, synchronous)
+        self._home = get_ident()  # the thread of the event loop, where there is one
+        self._far: _Reading | None = None
+        self._opening = Lock()
         try:
-            self._reader = open_reader(self._path)
+            self._near = _Reading(open_reader(self._path))
         except BaseException:
             if self._writer is not None:
                 self._writer.close()
@@ -143,7 +160,8 @@ class SqliteStore(RelationalStore):
 
     def changed(self) -> bool:
         # On the connection that writes: it alone does not count our own commits as news.
-        db, lock = self._writer or self._reader, self._writing if self._writer else self._reading
+        db = self._writer or self._near.db
+        lock = self._writing if self._writer else self._near.lock
         self._check_open()
         self._watch.look()
         if lock.acquire(blocking=False):
@@ -190,19 +208,24 @@ class SqliteStore(RelationalStore):
         return self._path
 
     def close(self) -> None:
-        with self._reading, self._writing:
+        with self._opening, self._near.lock, self._writing, self._far_lock():
             if not self._closed:
                 self._closed = True
                 self._close_connections()
                 self._lock.release()
                 self._held.let_go()
 
+    def _far_lock(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._far is None else self._far.lock
+
     def _close_connections(self) -> None:
         if self._watch.lost is None:  # otherwise SQLite must not move its log into that file
             self._held.unguard()
         elif self._acquired and self._writer is not None:
             save_copy(self._writer, self._path)
-        self._reader.close()
+        self._near.db.close()
+        if self._far is not None:
+            self._far.db.close()
         if self._writer is not None:
             self._writer.close()
 
@@ -287,10 +310,11 @@ class SqliteStore(RelationalStore):
         if self._block is not None:
             with self._read() as db:
                 return db.execute(statement, parameters).fetchall()
-        with self._reading:  # as `_read` does, for most of what is read
+        reading = self._near if get_ident() == self._home else self._reading()
+        with reading.lock:  # as `_read` does, for most of what is read
             self._check_open()
             try:
-                return self._reader.execute(statement, parameters).fetchall()
+                return reading.db.execute(statement, parameters).fetchall()
             except _DRIVER_ERRORS as error:
                 raise self._told(error) from error
 
@@ -333,9 +357,21 @@ class SqliteStore(RelationalStore):
             with self._telling():
                 yield block.db
             return
-        with self._reading, self._telling():
+        reading = self._reading()
+        with reading.lock, self._telling():
             self._check_open()
-            yield self._reader
+            yield reading.db
+
+    def _reading(self) -> _Reading:
+        """That of this thread. One in which a loop stands still, as while it takes a turn, reads as
+        the loop does."""
+        if get_ident() == self._home or asyncio._get_running_loop() is not None:
+            return self._near
+        with self._opening:
+            self._check_open()
+            if self._far is None:
+                self._far = _Reading(open_reader(self._path))
+            return self._far
 
     @contextmanager
     def _telling(self) -> Iterator[None]:

@@ -67,7 +67,7 @@ def test_damage_that_a_reader_meets_turns_health_red(tmp_path: Path) -> None:
                 await client.ended(await client.start(HELLO))
             reader = SqliteStore(store, read_only=True)
             try:
-                reader._reader.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                reader._near.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 with store.open("r+b") as file:  # a lock lost here is another test's matter
                     file.seek(4096)
                     file.write(b"\xff" * (store.stat().st_size - 4096))
