@@ -126,12 +126,14 @@ class Bulks:
 
     async def _each(self, asked: Bulk, heads: list[Head]) -> list[Outcome]:
         items: list[Outcome] = []
+        said = None if asked.verb == "redrive" or asked.dry_run else _stimulus(asked)
         for start in range(0, len(heads), AT_ONCE):
             some = heads[start : start + AT_ONCE]
-            items += await asyncio.gather(*(self._one(asked, head) for head in some))
+            items += await asyncio.gather(*(self._one(asked, head, said) for head in some))
         return items
 
-    async def _one(self, asked: Bulk, head: Head) -> Outcome:
+    async def _one(self, asked: Bulk, head: Head, said: Sayable | None) -> Outcome:
+        """`said` is made once for all of them: what it writes may be large."""
         try:
             refused = _unfit(asked, head)
             if refused is not None:
@@ -140,9 +142,9 @@ class Bulks:
                 if head.status == "completed":
                     await self._plan(head.run)
                 return _outcome(head, "would")
-            if asked.verb == "redrive":
+            if said is None:
                 return _outcome(head, "done", new=await self._redrive(head.run))
-            await self._say(head.run, _stimulus(asked))
+            await self._say(head.run, said)
         except AnabranchError as error:
             if error.code in ("engine_stopped", "engine_closed"):
                 raise  # nobody is there any more: the rest would be told the same

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from anabranch.operations.runs import bulk
+from anabranch.operations.runs.verbs import patches
+
 from ..access import serving as guarded
 from ..support import ASKING, FAILING, HELLO, Client, gated, run, serving
 
@@ -64,6 +69,29 @@ def test_one_that_refuses_does_not_keep_the_others_from_it() -> None:
             assert outcomes(told) == {going: "done"}
 
     run(work())
+
+
+def test_what_many_runs_are_told_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def counted(values: Any, reducer: Any = "set") -> Any:
+        made.append(values)
+        return patches(values, reducer)
+
+    monkeypatch.setattr(bulk, "patches", counted)
+
+    async def work() -> None:
+        async with serving() as client:
+            runs = await waiting(client, 5)
+            told = await page(client, "patch", everything=True, values={"n": [1, 2]})
+            assert outcomes(told) == dict.fromkeys(runs, "done")
+            for one in runs:
+                await client.post(f"/runs/{one}/patch", {"values": {"n": 3}, "reducer": "append"})
+                ctx = client.parts.engine.state(one).ctx
+                assert ctx["n"] == [1, 2, 3], "each has its own"
+
+    run(work())
+    assert len(made) == 2, "once to check it, and once for all runs"
 
 
 def test_pages_miss_none_although_the_verb_changes_what_the_filter_looks_at() -> None:
