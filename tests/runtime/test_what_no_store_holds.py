@@ -11,7 +11,7 @@ from anabranch.errors import AnabranchError, StoreError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import LATEST_MS
 from anabranch.kernel.values import ContextPatch, Wait
-from anabranch.runtime import live_run
+from anabranch.runtime import core, live_run
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch
 from anabranch.store.sqlite.store import SqliteStore
@@ -35,7 +35,8 @@ class Narrow(MemoryStore):
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Narrow:
     caplog.set_level(logging.CRITICAL, "anabranch.engine")  # a run that is set aside is logged
-    monkeypatch.setattr(live_run, "VALUE_BYTES_MAX", MOST)
+    for each in (core, live_run):
+        monkeypatch.setattr(each, "VALUE_BYTES_MAX", MOST)
     return Narrow()
 
 

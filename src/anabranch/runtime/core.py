@@ -21,6 +21,7 @@ from anabranch.errors import (
     Refused,
 )
 from anabranch.expressions.budget import HELD_WORK_MAX, PAUSE, TurnBudget, do_beside
+from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import reason_of
 from anabranch.kernel.quiescence import status_of
@@ -32,7 +33,13 @@ from anabranch.runtime.child_runs import Arrival, ChildRuns
 from anabranch.runtime.effects import DurableEvents, Effect, Replied, Turned
 from anabranch.runtime.jobs.concurrency import JobQueues
 from anabranch.runtime.jobs.pool_queues import EVERY_POOL, PoolQueues
-from anabranch.runtime.live_run import LiveRun, StoredRuns, encode_row, take_snapshot
+from anabranch.runtime.live_run import (
+    VALUE_BYTES_MAX,
+    LiveRun,
+    StoredRuns,
+    take_snapshot,
+    too_large,
+)
 from anabranch.runtime.messages.codec import Sayable, answer_bytes, elsewhere, write_message
 from anabranch.runtime.metrics.engine_metrics import EngineMetrics
 from anabranch.runtime.nets import Nets
@@ -494,7 +501,9 @@ class Core:
             reason="" if plain else reason_of(live.net, state),
         )
         tail, every = state.seq - live.snapshot_seq, self._snapshot_every
-        row = encode_row(events)
+        row = e.encode_events(events)
+        if len(row) > VALUE_BYTES_MAX:
+            raise too_large(row)
         commit = Commit(
             head=head,
             at=now,

@@ -76,16 +76,13 @@ class StoredRuns:
         return work() if near else do_beside(work)
 
 
-def encode_row(events: Sequence[e.Event]) -> bytes:
-    """What a turn recorded of one run, as a row of the log; raises where no store holds it."""
-    row = e.encode_events(events)
-    if len(row) > VALUE_BYTES_MAX:
-        raise AnabranchError(
-            f"what one turn recorded of it has {len(row):,} bytes, over the limit of "
-            f"{VALUE_BYTES_MAX:,}",
-            code="too_large",
-        )
-    return row
+def too_large(row: bytes) -> AnabranchError:
+    """For what a turn recorded of one run."""
+    return AnabranchError(
+        f"what one turn recorded of it has {len(row):,} bytes, over the limit of "
+        f"{VALUE_BYTES_MAX:,}",
+        code="too_large",
+    )
 
 
 def take_snapshot(live: LiveRun, every: int) -> bytes | None:

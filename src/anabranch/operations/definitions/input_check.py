@@ -17,6 +17,7 @@ from anabranch.work.values.json_values import require_json
 
 NAMES_SHOWN = 12  # of those that an error lists
 LETTERS_SHOWN = 60  # of a value
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
 def require_input(
@@ -36,7 +37,10 @@ def require_input(
         _require_known(net, given)
     wrong = [found for one in net.inputs if one.name not in later if (found := _wrong(one, given))]
     if not handed_on:
-        wrong += [found for name in given if name not in later if (found := _odd(net, name, given))]
+        undeclared = given.keys() - {one.name for one in net.inputs} - set(later)
+        wrong += [
+            found for name in given if name in undeclared if (found := _odd(net, name, given))
+        ]
     if wrong:
         raise InputError(f"{net.name}: {'; '.join(text for _, text in wrong)}", code=wrong[0][0])
 
@@ -74,7 +78,7 @@ def _wrong(one: Input, given: Mapping[str, Any]) -> Wrong | None:
 def _odd(net: Net, name: str, given: Mapping[str, Any]) -> Wrong | None:
     """Of an input that has a default and no declaration: one of another type is a mistake."""
     default, value = net.workload.get(name), given[name]
-    if value is None or default in (None, "") or any(one.name == name for one in net.inputs):
+    if value is None or default in (None, ""):
         return None
     kind = type_of(default)
     if _is_alike(value, kind):
@@ -145,7 +149,11 @@ def _is_alike(value: Any, kind: str) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = ""
+    for part in _ENCODER.iterencode(value):  # no further than it is shown
+        text += part
+        if len(text) > LETTERS_SHOWN:
+            break
     return text if len(text) <= LETTERS_SHOWN else f"{text[: LETTERS_SHOWN - 1]}…"
 
 

@@ -41,8 +41,10 @@ def signal(
     actor: str = "",
     ttl: float | str | None = None,
     id: str = "",  # noqa: A002 - the word users know
+    decoded: bool = False,
 ) -> s.Signal:
-    """A signal of this name. `ttl` is a duration: seconds, or text such as `1h`."""
+    """A signal of this name. `ttl` is a duration: seconds, or text such as `1h`. A payload that was
+    `decoded` from JSON for this call needs no look."""
     if not SIGNAL_NAME.fullmatch(name):
         raise InputError(
             f"{name[:80]!r} cannot be the name of a signal: "
@@ -52,7 +54,8 @@ def signal(
     if len(id) > ID_LETTERS or not id.isprintable():
         message = f"the id of a signal has at most {ID_LETTERS} letters, all of them printable"
         raise InputError(message, code="signal_id")
-    payload = require_json(payload, "the payload", root="payload")
+    if not decoded:
+        payload = require_json(payload, "the payload", root="payload")
     return s.Signal(id or uuid4().hex, name, payload, actor, _milliseconds(ttl))
 
 

@@ -91,16 +91,18 @@ class Verbs:
         held: tuple[str, ...] = (),
         request: RequestRecord | None = None,
         opening: files.Opening = files.open_regular,
+        decoded: bool = False,
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable. Its first commit
         writes what the `request` leaves, too: see `EngineLoop.start`. Input that a parent hands on
-        need not have the types of defaults. A file is opened with `opening`."""
+        need not have the types of defaults. A file is opened with `opening`. Input that was
+        `decoded` from JSON for this call is nobody else's, and is taken as it is."""
         if isinstance(source, Prepared):
             prepared = source
         else:
             prepared = await self._prepared(source, rules, opening)
         self.preflight.require(prepared.net)
-        given = _checked_input(input)
+        given = dict(input or {}) if decoded else _checked_input(input)
         require_input(prepared.net, given, extra=allow_extra_input, handed_on=handed_on)
         return await self._begun(
             prepared.definition,
@@ -286,12 +288,14 @@ def decision(
     evidence: Any = None,
     *,
     override: bool = False,
+    decoded: bool = False,
 ) -> s.Decide:
     """An answer to a gate; `evidence` is plain data that is kept with it.
 
-    `override` answers in the place of the source that the definition declares.
+    `override` answers in the place of the source that the definition declares. What was `decoded`
+    for this call needs no look.
     """
-    checked = require_json(evidence, "the evidence", root="evidence")
+    checked = evidence if decoded else require_json(evidence, "the evidence", root="evidence")
     match verdict:
         case "fulfil" | "reject" | "ask_again":
             return s.Decide(gate, verdict, actor, reason, checked, override)
@@ -308,20 +312,24 @@ def skipping(
     reason: str = "",
     result: Any = msgspec.UNSET,
     right: Right = "",
+    *,
+    decoded: bool = False,
 ) -> s.Skip:
     """The end of a step run without its work; with a result it counts as done. Whoever comes by
     HTTP has a `right`: to operate, or also to decide."""
     if result is msgspec.UNSET:
         return s.Skip(step, token, actor, reason, right=right)
-    checked = require_json(result, "the result", root="result")
+    checked = result if decoded else require_json(result, "the result", root="result")
     return s.Skip(step, token, actor, reason, True, checked, right)
 
 
-def patches(values: Mapping[str, Any], reducer: Reducer = "set") -> tuple[ContextPatch, ...]:
+def patches(
+    values: Mapping[str, Any], reducer: Reducer = "set", *, decoded: bool = False
+) -> tuple[ContextPatch, ...]:
     """Writes to the context, one for each key."""
     if reducer not in get_args(Reducer):
         raise InputError(f"there is no reducer {reducer!r}: {', '.join(get_args(Reducer))}")
-    checked = require_json(dict(values), "the patch", root="patch")
+    checked = values if decoded else require_json(dict(values), "the patch", root="patch")
     return tuple(ContextPatch(key, value, reducer) for key, value in checked.items())
 
 

@@ -24,7 +24,7 @@ from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import mentions_ref
 from anabranch.runtime.values.read_rights import ReadRights
 from anabranch.store.ports import Batch, Hold
-from anabranch.work.values.payloads import KIND, PLACE
+from anabranch.work.values.payloads import KIND, PLACE, containers
 
 _encode = msgspec.json.Encoder().encode
 _SCOPES = frozenset({"step", "execution", "workflow", "permanent"})
@@ -130,9 +130,8 @@ def refs_in(value: Any) -> Iterator[Mapping[str, Any]]:
         value = value.values()
     elif not isinstance(value, list | tuple):
         return
-    for each in value:
-        if isinstance(each, dict | list):
-            yield from refs_in(each)
+    for each in containers(value):
+        yield from refs_in(each)
 
 
 def _hash_in(ref: Mapping[str, Any]) -> str:

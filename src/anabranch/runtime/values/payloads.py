@@ -154,17 +154,22 @@ def brings_ref(stimulus: s.Stimulus) -> bool:
         case s.PatchContext():
             return _in_patches(stimulus.patches)
         case s.Start():
-            return holds_ref(stimulus.input) or bool(stimulus.reuse)
+            return bool(stimulus.reuse) or _brings_ref(stimulus.input)
         case s.Wake():
-            return holds_ref(stimulus.payload)
+            return _brings_ref(stimulus.payload)
         case s.Skip():
-            return holds_ref(stimulus.result)
+            return _brings_ref(stimulus.result)
         case _:
             return False
 
 
+def _brings_ref(value: Any) -> bool:
+    """A value without any is not gone through."""
+    return mentions_ref(value) and holds_ref(value)
+
+
 def _in_patches(patches: Sequence[ContextPatch]) -> bool:
-    return any(holds_ref(patch.value) for patch in patches)
+    return any(_brings_ref(patch.value) for patch in patches)
 
 
 class Resolved(Mapping[str, Any]):

@@ -43,7 +43,8 @@ async def decide(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, DecideRequest)
     gate = request.match_info["gate"]
     actor = actor_of(request)
-    said = decision(gate, body.verdict, actor, body.reason, body.evidence, override=body.override)
+    more = {"override": body.override, "decoded": True}
+    said = decision(gate, body.verdict, actor, body.reason, body.evidence, **more)
     try:
         return answer(await tell(request, said))
     except Refused as refusal:

@@ -203,12 +203,13 @@ async def retry(request: web.Request) -> web.StreamResponse:
 async def skip(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, SkipRequest, optional=True)
     step, token = request.match_info["step"], _token(body.token)
-    said = skipping(step, token, actor_of(request), body.reason, body.result, right_of(request))
+    right = right_of(request)
+    said = skipping(step, token, actor_of(request), body.reason, body.result, right, decoded=True)
 
     async def do(_this: KeyedRequest) -> tuple[int, Any]:
         return 200, await tell(request, said)
 
-    return await once(request, msgspec.to_builtins(body), do)
+    return await once(request, body, do)
 
 
 def right_of(request: web.Request) -> Right:
@@ -227,12 +228,12 @@ def _token(given: int) -> int:
 
 async def patch(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, PatchRequest)
-    said = s.PatchContext(patches(body.values, body.reducer), actor_of(request))
+    said = s.PatchContext(patches(body.values, body.reducer, decoded=True), actor_of(request))
 
     async def do(_this: KeyedRequest) -> tuple[int, Any]:
         return 200, await tell(request, said)
 
-    return await once(request, msgspec.to_builtins(body), do)
+    return await once(request, body, do)
 
 
 async def wake(request: web.Request) -> web.StreamResponse:
@@ -255,14 +256,15 @@ async def wake(request: web.Request) -> web.StreamResponse:
         )
         return 200, shapes.Woken(head.run, woken)
 
-    return await once(request, msgspec.to_builtins(body), do)
+    return await once(request, body, do)
 
 
 async def signal_run(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, SignalRequest, optional=True)
     run, name = request.match_info["run"], request.match_info["name"]
     given = key_of(request)
-    said = signal(name, body.payload, actor=actor_of(request), ttl=body.ttl, id=given)
+    actor = actor_of(request)
+    said = signal(name, body.payload, actor=actor, ttl=body.ttl, id=given, decoded=True)
     return answer(await send_signal(request.app[PARTS].verbs, run, said))
 
 

@@ -88,14 +88,14 @@ async def start(request: web.Request) -> web.StreamResponse:
                 allow_extra_input=body.allow_extra_input,
                 priority=body.priority,
                 request=left,
+                decoded=True,
             )
             request[RECORDED] = left is not None
         except InputError as error:
             begun = _begun_before(this, chosen, error)
         return 201, shapes.Started(begun)
 
-    asked = msgspec.to_builtins(body)
-    return _located(await once(request, asked, begin, again=True, begins=True))
+    return _located(await once(request, body, begin, again=True, begins=True))
 
 
 def _begun_before(this: KeyedRequest, run: str | None, error: InputError) -> str:
