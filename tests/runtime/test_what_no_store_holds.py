@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import LATEST_MS
-from anabranch.kernel.values import ContextPatch, Wait
+from anabranch.kernel.values import Answer, ContextPatch, Wait, succeeded
 from anabranch.runtime import core, live_run
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.work.port import Parked, Task
+from anabranch.work.values.payloads import KIND, PLACE, REF
 
 from .support import Doing, chain, engine, gated, run, start
 
@@ -67,6 +69,34 @@ def test_no_instant_that_work_names_stops_the_engine(tmp_path: Path, parked: Par
             head = store.head(name)
             assert head is not None
             assert (head.status, head.next_wake) == ("waiting", LATEST_MS)
+        store.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"ttl_seconds": 1e300}, {"ttl_seconds": 10**30}, {"ref": PLACE + "\0"}, {"scope": 7}],
+    ids=["long", "longer", "hash", "scope"],
+)
+def test_no_ref_that_somebody_writes_stops_the_engine(tmp_path: Path, more: Any) -> None:
+    """In the input, in a patch, and in what a service answered that work has asked."""
+    ref = {"kind": KIND, "ref": PLACE + "0" * 64, **more}
+
+    async def answer(_task: Task) -> Answer:
+        return succeeded({"found": {REF: ref}})
+
+    async def scenario() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        async with engine(store, {"doing": Doing(answer)}) as made:
+            await start(made, gated(), input={"x": {REF: ref}})
+            name = await start(made, gated())
+            await made.send(name, s.PatchContext((ContextPatch("n", {REF: ref}),)))
+            await made.wait(await start(made, chain(1, "doing")))
+            assert (await made.wait(await start(made, chain(2)))).status == "completed"
+            assert made.failure is None
+            held = store.held(name)
+            assert all(hold.until <= LATEST_MS for hold in held)
         store.close()
 
     run(scenario())

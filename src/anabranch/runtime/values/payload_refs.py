@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.kernel.state import State
+from anabranch.kernel.state import LATEST_MS, State
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import mentions_ref
 from anabranch.runtime.values.read_rights import ReadRights
@@ -29,6 +29,7 @@ from anabranch.work.values.payloads import KIND, PLACE, containers
 _encode = msgspec.json.Encoder().encode
 _SCOPES = frozenset({"step", "execution", "workflow", "permanent"})
 _PLACES = re.compile(PLACE.encode() + rb"([0-9a-f]{64})")
+_PLACE = re.compile(PLACE + r"[0-9a-f]{64}")
 #: More than are granted in the batches that are not durable yet.
 GRANTS_KEPT = 20_000
 
@@ -122,9 +123,10 @@ class PayloadRefs:
 
 
 def refs_in(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Every ref in a value, however deep. Only containers are looked into."""
+    """Every ref in a value, however deep. Only containers are looked into. Anybody may have written
+    one: what names no hash is none."""
     if isinstance(value, Mapping):
-        if value.get("kind") == KIND and str(value.get("ref")).startswith(PLACE):
+        if value.get("kind") == KIND and _PLACE.fullmatch(str(value.get("ref"))):
             yield value
             return
         value = value.values()
@@ -147,7 +149,11 @@ def _holds(state: State, ref: Mapping[str, Any]) -> Iterator[Hold]:
         run = ""
     elif known == "workflow" and state.parent:
         run = state.parent.partition("/")[0]
-    seconds = ref.get("ttl_seconds")
-    limited = isinstance(seconds, int | float) and seconds > 0
-    until = state.updated_at + int(seconds * 1000) if limited and seconds is not None else 0
-    yield Hold(sha256, run, known, until)
+    yield Hold(sha256, run, known, _until(state.updated_at, ref.get("ttl_seconds")))
+
+
+def _until(now: int, seconds: Any) -> int:
+    """0 is without end. Anybody may have written how long it is kept, and how much that is."""
+    if not (isinstance(seconds, int | float) and seconds > 0):
+        return 0
+    return min(now + int(min(seconds, LATEST_MS) * 1000), LATEST_MS)
