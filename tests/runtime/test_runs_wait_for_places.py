@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from anabranch.runtime import admissions
 from anabranch.runtime.effects import LeavePlaces
 from anabranch.runtime.engine import EngineLoop
 from anabranch.settings import Settings
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite.store import SqliteStore
 
@@ -311,6 +313,38 @@ def test_kill_nine_around_an_admission_loses_no_place_and_no_run(
             assert engine.read.store.limited_keys() == []
 
     run(after())
+
+
+def test_a_key_that_the_store_refuses_keeps_no_other_run_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, "anabranch.limits")
+    monkeypatch.setattr(admissions, "AGAIN_SECONDS", 0.01)
+    admit = MemoryStore.admit
+
+    def refuse(self: MemoryStore, keys: Any, now: int, *, asked: Any = (), **more: Any) -> Any:
+        if any("unfit" in key for key in (*keys, *(one.key for one in asked))):
+            raise StoreError("a value cannot be stored", code="store_value")
+        return admit(self, keys, now, asked=asked, **more)
+
+    monkeypatch.setattr(MemoryStore, "admit", refuse)
+    keyed = limited({"key": "{{ workload.group }}", "limit": 1})
+
+    async def scenario() -> None:
+        counted = Counted()
+        async with Engine(":memory:", toolbox=counted.box) as engine:
+            groups = ["one", "unfit", "two"]
+            names = [await engine.start(keyed, {"group": group}) for group in groups]
+            for name in (names[0], names[2]):
+                await until(engine, name, "running")
+            await until(engine, names[1], "cancelled")
+            head = engine.read.find(names[1])
+            assert "cannot keep its place under 'limited[unfit]'" in head.reason
+            counted.go.set()
+            ends = [(await engine.wait(name)).status for name in (names[0], names[2])]
+            assert ends == ["completed", "completed"]
+
+    run(scenario())
 
 
 def test_definitions_without_limits_write_no_rows(tmp_path: Path) -> None:

@@ -8,18 +8,23 @@ from typing import Any
 
 import pytest
 
-from anabranch.errors import AnabranchError, StoreError
+from anabranch import Engine
+from anabranch.errors import AnabranchError, InputError, StoreError
+from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.state import LATEST_MS
-from anabranch.kernel.values import Answer, ContextPatch, Wait, succeeded
+from anabranch.kernel.state import LATEST_MS, State
+from anabranch.kernel.values import Answer, ContextPatch, Wait, WakeRequest, succeeded
 from anabranch.runtime import core, live_run
+from anabranch.runtime.messages.wakeups import wake_ups
+from anabranch.runtime.values.sealing import checked_marks
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.work.port import Parked, Task
+from anabranch.work.secrets.redaction import STARS
 from anabranch.work.values.payloads import KIND, PLACE, REF
 
-from .support import Doing, chain, engine, gated, run, start
+from .support import Doing, chain, engine, gated, playbook, run, start, step
 
 MOST = 4_000  # bytes that a store of these tests holds in one value
 
@@ -131,3 +136,33 @@ def test_what_one_turn_records_is_refused_where_no_store_holds_it(narrow: Narrow
             assert (await made.wait(name)).status == "completed"
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("labels", "own"), [({"a": "\0"}, {}), ({"\0": "a"}, {}), ({}, {"a": "x\0"})]
+)
+def test_no_label_has_a_text_that_not_every_store_knows(
+    labels: dict[str, str], own: dict[str, str]
+) -> None:
+    async def scenario() -> None:
+        metadata = {"name": "labelled", "labels": own}
+        text = playbook(step("only"), metadata=metadata)
+        async with Engine(":memory:") as made:
+            with pytest.raises(InputError, match="has a zero byte in it"):
+                await made.start(text, labels=labels)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("mark", [f"{STARS}a\0{STARS}", f"{STARS}{'a' * 300}{STARS}"])
+def test_no_mark_of_a_worker_has_a_text_that_not_every_store_knows(mark: str) -> None:
+    with pytest.raises(InputError, match="is no mark of a secret"):
+        checked_marks({mark: "secret"})
+
+
+def test_a_rule_wakes_no_run_that_there_cannot_be() -> None:
+    asked = (WakeRequest("a\0", "s"), WakeRequest("run-1", "s"), WakeRequest("", "s"))
+    answer = Answer(status="ok", wakes=asked)
+    fresh = [e.TokenFinished(1, "done", "ok")]
+    woken = wake_ups(State(run="r"), fresh, e.JobReported("1.0", 1, answer))
+    assert [name for name, _ in woken] == ["run-1"]

@@ -25,7 +25,7 @@ from anabranch.runtime.core import Core
 from anabranch.runtime.effects import LeavePlaces, SeekPlaces
 from anabranch.runtime.reactions import admissions_of
 from anabranch.store.admission_ports import Admission, AdmissionTurn, SurplusRun
-from anabranch.store.outages import UNSURE
+from anabranch.store.outages import UNSURE, passes
 
 LOOK_SECONDS = 5.0
 AGAIN_SECONDS = 1.0  # after the store was busy or away
@@ -169,7 +169,7 @@ class RunAdmissions:
                 self._looked_at = self._now() if look else self._looked_at
             except StoreError as error:  # it is asked again: to ask twice changes nothing
                 log.warning("limits: %s", error.message)
-                self._put_back(asking)
+                self._put_back(asking if passes(error) else await self._fit_of(asking))
                 wait = AGAIN_SECONDS
             except Exception:  # a defect of ours must not end all limits for good
                 log.exception("limits: a look failed")
@@ -177,6 +177,28 @@ class RunAdmissions:
                 wait = AGAIN_SECONDS
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._noted.wait(), wait)
+
+    async def _fit_of(self, asking: Asking) -> Asking:
+        """What the store takes by itself. It would refuse the rest again and again, and everything
+        that is asked together with it: such a run waits for a place that there cannot be."""
+        fit = Asking()
+        for one in asking.asked:
+            if await self._is_fit(Asking([one])):
+                fit.asked.append(one)
+            else:
+                reason = f"the store cannot keep its place under {one.key[:100]!r}"
+                self._core.offer(one.run, s.Cancel(ACTOR, reason))
+                self._wake()
+        fit.ended += [run for run in asking.ended if await self._is_fit(Asking(ended=[run]))]
+        fit.keys += [key for key in asking.keys if await self._is_fit(Asking(keys=[key]))]
+        return fit
+
+    async def _is_fit(self, asking: Asking) -> bool:
+        try:
+            self.tell(await asyncio.to_thread(self.decide, asking))
+        except StoreError as error:
+            return passes(error)
+        return True
 
     def _put_back(self, asking: Asking) -> None:
         later = self._next

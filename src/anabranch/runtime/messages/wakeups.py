@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from anabranch.ids import can_name_run
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import token_of
@@ -29,6 +30,8 @@ def wake_ups(
     result = event.answer.result
     output = result if isinstance(result, Mapping) else {}
     for asked in event.answer.wakes:
+        if not can_name_run(asked.run):  # a rule has worked it out: it may be any text
+            continue
         wake = s.Wake(
             step=asked.step,
             payload={**output, **asked.payload},
