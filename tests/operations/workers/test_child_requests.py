@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from anabranch.operations.definitions.catalog import Draft
+from anabranch.operations.workers import child_requests, job_data
 from surfaces.worker.support import Server, playbook, run, serving, working
 
 CHILD = playbook("  - {step: only, tool: {kind: noop, result: '{{ workload.n }}'}}\n")
@@ -137,6 +139,53 @@ def test_a_path_that_only_the_worker_knows_has_to_be_named_or_near(folder: Path)
             await server.parts.verbs.start(near, {"files": ["x"]})
             status, answer = await asked(server, path=f"{folder}/passwd")
             assert (status, answer["code"]) == (409, "child_path"), answer
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/no/\0.yaml", f"{'a/' * 1000}x.yaml", f"{'x' * 300}.yaml"],
+    ids=["nul", "deep", "long"],
+)
+def test_a_path_that_there_cannot_be_is_refused(folder: Path, path: str) -> None:
+    text = parent("{kind: playbook, path: '{{ keychain.nobody.knows }}'}")
+
+    async def scenario() -> None:
+        near = folder / "parent.yaml"
+        near.write_text(text)
+        async with serving() as server:
+            await server.parts.verbs.start(near)
+            status, answer = await asked(server, path=path)
+            assert (status, answer["code"]) == (409, "child_path"), answer
+
+    run(scenario())
+
+
+def test_the_disk_is_looked_at_beside_the_event_loop_for_a_path_of_a_worker(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[threading.Thread] = []
+
+    def beside(origin: str | None, path: str) -> bool:
+        looked.append(threading.current_thread())
+        return child_requests.beside(origin, path)
+
+    monkeypatch.setattr(job_data, "beside", beside)
+    text = parent("{kind: playbook, path: '{{ keychain.nobody.knows }}'}")
+
+    async def scenario() -> None:
+        near = folder / "parent.yaml"
+        near.write_text(text)
+        async with serving() as server:
+            await server.parts.verbs.start(near)
+            assert (await asked(server, path=f"{folder}/child.yaml"))[0] == 200
+            (task,) = looked
+            assert task is not threading.current_thread()
+            too_long = {"run": "r", "path": f"{'a/' * 10_000}x.yaml"}
+            name = {"run": "r", "job": "1.0", "attempt": 1}
+            status, answer = await server.say(name, "children", too_long)
+            assert (status, answer["code"]) == (422, "schema")
 
     run(scenario())
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from anabranch.operations.logs.batches import clean_batches
 from anabranch.operations.logs.log_lines import LogLine, LogQuery, LogReader
 from anabranch.runtime import log_writer
+from anabranch.surfaces.http.resources import workers
 from anabranch.surfaces.worker import log_sender
 from hangs import HANG_SECONDS
 
@@ -175,6 +177,31 @@ def test_only_the_holder_of_a_job_hands_in_its_lines() -> None:
             stale = f"{job.rpartition('/')[0]}/7/logs?worker=w1"
             assert await _said(server, stale, body) == (409, "stale_attempt")
             assert lines(server, name) == []
+
+    run(scenario())
+
+
+def test_many_pieces_are_cleaned_beside_the_event_loop_and_after_their_job_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def clean(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return clean_batches(*given)
+
+    monkeypatch.setattr(workers, "clean_batches", clean)
+    piece = {**BATCH["pieces"][0], "text": "x"}  # type: ignore[index]
+    many = {**BATCH, "lines": 2000, "size": 4000, "pieces": [piece] * 2000}
+
+    async def scenario() -> None:
+        async with serving() as server:
+            name, job = await _claimed(server)
+            for whose in ("w2", "w1"):
+                await _said(server, f"{job}/logs?worker={whose}", {"batches": [many]})
+            (thread,) = threads
+            assert thread is not threading.current_thread()
+            assert len(texts(server, name)) == 2000
 
     run(scenario())
 

@@ -45,6 +45,12 @@ def _wrong(message: str) -> InputError:
     return InputError(message, code="log_batch")
 
 
+def clean_batches(batches: Sequence[LogBatch], clean: Callable[[str], str]) -> list[LogBatch]:
+    """In any thread: a worker may have cut what it printed into very many pieces."""
+    check_batches(batches)
+    return [cleaned(batch, clean) for batch in batches]
+
+
 def cleaned(batch: LogBatch, clean: Callable[[str], str]) -> LogBatch:
     """Whatever the worker has done with it: nothing of it is for a terminal to obey, and `clean`
     leaves no secret of the run in it."""

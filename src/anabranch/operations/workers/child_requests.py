@@ -8,7 +8,7 @@ has to be named by the definition or the input of the run, or lie in the folder 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +48,11 @@ def has_children(net: Net, step: str) -> bool:
 
 
 async def agreed(
-    live: LiveRun, job: Job, asked: ChildRequest, fetch: Fetch, near: Callable[[str], bool]
+    live: LiveRun,
+    job: Job,
+    asked: ChildRequest,
+    fetch: Fetch,
+    near: Callable[[str], Awaitable[bool]],
 ) -> ChildRequest:
     """The child that is begun; raises `Refused` where no task of the step says so. `near` says
     whether a path that only the worker knows may be taken from it."""
@@ -60,7 +64,8 @@ async def agreed(
             known |= {"local": OnlyThere(), "ctx": OnlyThere()}
         target = await evaluate_with(known, partial(_parts, inputs, _TARGET))
         path = _target(target)
-        if path == asked.path or (path is _UNKNOWN and _fits(target, asked) and near(asked.path)):
+        left_to_it = path is _UNKNOWN and _fits(target, asked)
+        if path == asked.path or (left_to_it and await near(asked.path)):
             rest = await evaluate_with(known, partial(_parts, inputs, _REST))
             candidates.append(_merged({**target, **rest}, asked))
     if not candidates:
@@ -143,7 +148,12 @@ def _merged(parts: Mapping[str, Any], asked: ChildRequest) -> ChildRequest:
 
 
 def beside(origin: str | None, path: str) -> bool:
-    """Whether the file lies with the definition that came from `origin`."""
-    if not origin or not path.endswith(SUFFIXES) or not Path(origin).is_file():
-        return False  # a definition that came as text lies nowhere
-    return Path(path).resolve().is_relative_to(Path(origin).resolve().parent)
+    """Whether the file lies with the definition that came from `origin`. Looks at the disk."""
+    if not origin or not path.endswith(SUFFIXES):
+        return False
+    try:
+        if not Path(origin).is_file():
+            return False  # a definition that came as text lies nowhere
+        return Path(path).resolve().is_relative_to(Path(origin).resolve().parent)
+    except (OSError, RuntimeError, ValueError):  # no such name can be, or its links lead in circles
+        return False

@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from anabranch import files
 from anabranch.errors import DefinitionError, InputError, NotFound, Refused
 from anabranch.kernel.idempotency import key_of
 from anabranch.kernel.state import Job
@@ -168,7 +170,7 @@ class JobData:
             raise InputError(said, code="bad_run_id")
         fetch = self._engine.rights.fetch(out.run)
         asked = ChildRequest(path, given, waits, returns)
-        begun = await agreed(live, job, asked, fetch, lambda path: self._near(live, path))
+        begun = await agreed(live, job, asked, fetch, partial(self._near, live))
         require_lease_holder(self._engine, out, "running")  # to work that out took its time
         parent = f"{out.run}/{out.job}#{out.attempt}" if begun.waits else None
         place = ""
@@ -195,12 +197,16 @@ class JobData:
                 code="child_refused",
             ) from None
 
-    def _near(self, live: LiveRun, path: str) -> bool:
-        """Whether a path that only the worker knows may be begun."""
-        definition = self._engine.store.definition(live.state.definition)
-        with_it = beside(definition.origin, path) if definition is not None else False
+    async def _near(self, live: LiveRun, path: str) -> bool:
+        """Whether a path that only the worker knows may be begun. It may lead to a dead mount."""
         named = plain_path(path)
-        return with_it or (bool(named) and self._engine.rights.named(live.state.run, named))
+        if named and self._engine.rights.named(live.state.run, named):
+            return True
+        definition = self._engine.store.definition(live.state.definition)
+        if definition is None:
+            return False
+        look = partial(beside, definition.origin, path)
+        return await files.in_thread(look, f"the child {path[:200]!r}")
 
 
 def _keys(live: LiveRun, job: Job) -> Iterator[str]:

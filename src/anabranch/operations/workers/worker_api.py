@@ -20,7 +20,7 @@ from anabranch.errors import InputError, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import work_of
 from anabranch.kernel.values import Answer
-from anabranch.operations.logs.batches import check_batches, cleaned
+from anabranch.operations.logs.batches import clean_batches
 from anabranch.operations.workers.cancel_watch import CancelWatch
 from anabranch.operations.workers.claims import (
     Claims,
@@ -185,13 +185,20 @@ class WorkerApi:
     def logs(self, out: LeaseClaim, batches: Sequence[LogBatch]) -> None:
         """What the job has printed since the last time; it is kept soon, and shown then. Said
         twice it is kept once."""
-        check_batches(batches)
-        live, job = require_lease_holder(self._engine, out)
+        self.keep_logs(out, clean_batches(batches, self.cleaner_of_logs(out)))
+
+    def cleaner_of_logs(self, out: LeaseClaim) -> Callable[[str], str]:
+        """What takes the secrets of its run out of a line; refused where nothing is kept of it."""
+        live, _ = require_lease_holder(self._engine, out)
         if self._engine.logs.is_full:
             raise Refused("the store does not keep up with what is printed", code="logs_full")
+        return live.sealed.clean_text()
+
+    def keep_logs(self, out: LeaseClaim, batches: Sequence[LogBatch]) -> None:
+        """What was checked and cleaned."""
+        _, job = require_lease_holder(self._engine, out)
         key = out.run, out.job, out.attempt, job.step
-        clean = live.sealed.clean_text()
-        self._engine.logs.hand_in([AttemptBatch(*key, cleaned(one, clean)) for one in batches])
+        self._engine.logs.hand_in([AttemptBatch(*key, one) for one in batches])
 
     async def report(self, out: LeaseClaim, answer: Answer, *, payload: str = "") -> None:
         """The work is done, or has failed; returns when that is durable. The result may have been

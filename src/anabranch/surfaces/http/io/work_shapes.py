@@ -15,6 +15,8 @@ from anabranch.runtime.jobs.pool_queues import WorkerReport
 from anabranch.store.work_log_ports import LogPiece
 from anabranch.work.logs.attempt_log import LogBatch
 
+PATH_LETTERS = 4096  # no file system knows a longer one
+
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
@@ -118,12 +120,12 @@ class ReleaseBody(_Body, frozen=True):
 
 
 class ChildBody(_Body, frozen=True):
-    path: str
-    run: str
+    path: Annotated[str, msgspec.Meta(max_length=PATH_LETTERS)]
+    run: Annotated[str, msgspec.Meta(max_length=PATH_LETTERS)]
     input: dict[str, Any] = {}
     sealed: dict[str, Any] = {}  # mark in the input → the secret that it stands for
     waits: bool = False
-    returns: str = ""
+    returns: Annotated[str, msgspec.Meta(max_length=PATH_LETTERS)] = ""
 
 
 class Accepted(msgspec.Struct, frozen=True):

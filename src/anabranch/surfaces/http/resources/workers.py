@@ -21,6 +21,7 @@ from aiohttp import web
 
 from anabranch.errors import Denied, NotFound, Refused
 from anabranch.net.problems import did_you_mean
+from anabranch.operations.logs.batches import clean_batches
 from anabranch.operations.workers.claims import NAMES_COMPARED, Claimed
 from anabranch.operations.workers.job_data import ResultsPage
 from anabranch.operations.workers.leases import NOBODY, LeaseClaim, LeaseHolder
@@ -35,11 +36,13 @@ from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.guard.unread_answers import require_room
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import (
+    LARGE_BYTES,
     LIMITS,
     answer,
     read_at_most,
     read_body,
     read_query,
+    taken_apart,
 )
 from anabranch.surfaces.http.io.work_shapes import (
     Accepted,
@@ -61,6 +64,7 @@ from anabranch.surfaces.http.io.work_shapes import (
 )
 from anabranch.surfaces.http.resources.payloads import READING
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Handler, Query, Route
+from anabranch.work.logs.attempt_log import LogBatch
 from anabranch.work.port import parked_job
 from anabranch.work.secrets.oauth2 import KeychainError
 
@@ -268,9 +272,16 @@ async def progress(request: web.Request) -> web.Response:
 
 
 async def logs(request: web.Request) -> web.Response:
-    body = await read_body(request, LogsBody)
-    _pools(request).logs(_out(request), [batch.batch() for batch in body.batches])
+    body, out = await read_body(request, LogsBody), _out(request)
+    clean = _pools(request).cleaner_of_logs(out)  # its job first
+    size = request.content_length or LARGE_BYTES + 1
+    batches = await taken_apart(request, size, _batches, body, clean)
+    _pools(request).keep_logs(out, batches)
     return _accepted()
+
+
+def _batches(body: LogsBody, clean: Callable[[str], str]) -> list[LogBatch]:
+    return clean_batches([batch.batch() for batch in body.batches], clean)
 
 
 async def report(request: web.Request) -> web.Response:
