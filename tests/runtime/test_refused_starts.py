@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
 
 from anabranch.errors import AnabranchError
+from anabranch.net.net import Net, Step
+from anabranch.runtime import writer
 from anabranch.runtime.effects import Execute
 from anabranch.runtime.live_run import LiveRun
 from anabranch.store.memory.store import MemoryStore
+from anabranch.store.ports import Batch, Definition
 from anabranch.store.sqlite.store import SqliteStore
+from hangs import HANG_SECONDS
 
-from .support import Doing, engine, file_of, playbook, run, start, step
+from .support import Doing, Fragile, engine, file_of, playbook, run, start, step, until
 
 TEXT = playbook(step("first", "doing"))
 ROUNDS = 40
@@ -79,5 +84,37 @@ def test_a_job_whose_run_is_not_in_memory_when_it_is_to_begin_is_done_all_the_sa
             made._executor.execute = lose_first  # type: ignore[method-assign]
             assert (await made.wait(await start(made, TEXT))).status == "completed"
         assert [task.attempt for task in doing.tasks] == [2]
+
+    run(work())
+
+
+def test_a_run_that_ended_and_is_not_written_yet_does_not_begin_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever gave up waiting for a slow disk asks again; two beginnings would stop the engine."""
+    monkeypatch.setattr(writer, "SMALL_BATCH", -1)  # each in a thread
+    net = Net(name="n", dialect="test", fingerprint="n", steps={"s": Step("s")}, entry="s")
+    definition = Definition(fingerprint="n", dialect="test", name="n", source="")
+    store, writing, written = Fragile(), threading.Event(), threading.Event()
+
+    def hold(_batch: Batch) -> None:
+        writing.set()
+        assert written.wait(HANG_SECONDS)
+
+    async def work() -> None:
+        async with engine(store) as made:
+            store.before = hold
+            first = asyncio.ensure_future(made.start(definition, net, run="x"))
+            await asyncio.to_thread(writing.wait)
+            first.cancel()
+            await asyncio.wait([first])
+            again = asyncio.ensure_future(made.start(definition, net, run="x"))
+            await asyncio.sleep(0.01)
+            written.set()
+            with pytest.raises(AnabranchError, match="there is a run x already"):
+                await again
+            await until(lambda: store.head("x") is not None)
+            assert (await made.wait("x")).status == "completed"
+            assert made.failure is None
 
     run(work())

@@ -14,7 +14,6 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import LATEST_MS, State
 from anabranch.kernel.values import Answer, ContextPatch, Wait, WakeRequest, succeeded
-from anabranch.runtime import core, live_run
 from anabranch.runtime.messages.wakeups import wake_ups
 from anabranch.runtime.values.sealing import checked_marks
 from anabranch.store.memory.store import MemoryStore
@@ -42,8 +41,7 @@ class Narrow(MemoryStore):
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Narrow:
     caplog.set_level(logging.CRITICAL, "anabranch.engine")  # a run that is set aside is logged
-    for each in (core, live_run):
-        monkeypatch.setattr(each, "VALUE_BYTES_MAX", MOST)
+    monkeypatch.setattr(e, "VALUE_BYTES_MAX", MOST)
     return Narrow()
 
 

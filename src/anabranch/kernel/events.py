@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.errors import AnabranchError
 from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer, Cause, ContextPatch, Ending, Fault, KeyLimit, Wait
 from anabranch.literals import Reducer
@@ -546,8 +547,18 @@ _encoder = msgspec.json.Encoder()
 _decoder = cache(lambda: msgspec.json.Decoder(list[Event]))  # takes long: made with the first use
 
 
+#: Of a row of the log, and of a snapshot. SQLite holds 1,000,000,000 bytes in one value, PostgreSQL
+#: 1 GiB; what they refuse would keep all runs of its turn from being written.
+VALUE_BYTES_MAX = 900_000_000
+
+
 def encode_events(events: Sequence[Event]) -> bytes:
-    return _encoder.encode(events)
+    """What a turn recorded of one run, as a row of the log."""
+    row = _encoder.encode(events)
+    if len(row) > VALUE_BYTES_MAX:
+        said = f"what one turn recorded of it has {len(row):,} bytes, over the limit of"
+        raise AnabranchError(f"{said} {VALUE_BYTES_MAX:,}", code="too_large")
+    return row
 
 
 def decode_events(row: bytes) -> list[Event]:

@@ -33,13 +33,7 @@ from anabranch.runtime.child_runs import Arrival, ChildRuns
 from anabranch.runtime.effects import DurableEvents, Effect, Replied, Turned
 from anabranch.runtime.jobs.concurrency import JobQueues
 from anabranch.runtime.jobs.pool_queues import EVERY_POOL, PoolQueues
-from anabranch.runtime.live_run import (
-    VALUE_BYTES_MAX,
-    LiveRun,
-    StoredRuns,
-    take_snapshot,
-    too_large,
-)
+from anabranch.runtime.live_run import LiveRun, StoredRuns, take_snapshot
 from anabranch.runtime.messages.codec import Sayable, answer_bytes, elsewhere, write_message
 from anabranch.runtime.metrics.engine_metrics import EngineMetrics
 from anabranch.runtime.nets import Nets
@@ -105,6 +99,7 @@ class Core:
         #: wakes one sets it aside.
         self.lacking: dict[str, BaseException] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()  # run → status, of the last to finish
+        self._ends: list[set[str]] = [set()]  # in this turn, and in those that may not be durable
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
         #: Raises for a run that needs what is not here; without a state where every run of the
         #: definition does.
@@ -165,12 +160,16 @@ class Core:
         live = self.live[run] = LiveRun(net, State(), sealed=sealed or Sealed())
         return live
 
+    def has(self, run: str) -> bool:
+        """Whether it is in memory, or has ended and the store may not know of it yet."""
+        return run in self.live or any(run in each for each in self._ends)
+
     def open_stored(self, run: str, definition: str, sealed_as: str = "", message: int = 0) -> None:
         """The same for a run that another server was asked for: its definition is in the store, and
         so is what is sealed in its input, under another name until the message is answered."""
         if sealed_as:
             self._sealed_as[message] = sealed_as
-        if run in self.live or self.store.head(run) is not None:
+        if self.has(run) or self.store.head(run) is not None:
             raise run_exists(run)
         sealed = opened(self.store.sealed(sealed_as), run) if sealed_as else Sealed()
         sealed.unwritten = bool(sealed.values)
@@ -337,6 +336,7 @@ class Core:
         self._recovered.clear()  # their runs are recovered again
         self.family.forget_turn()
         self._ended.clear()  # an end may have been in it; the store knows the others
+        self._ends = [set()]
         self.reactions.effects = []
         self._touched, self._answers, self._messages = {}, {}, []
         self._requests, self._sealed_as = [], {}
@@ -457,6 +457,7 @@ class Core:
             self._requests = []
         self._touched, self.reactions.effects = {}, []
         self._payloads_before, self._payloads = self._payloads, {}
+        self._ends = [set(), *self._ends[:2]]
         self._answers, self._messages = {}, []
         if self._values.overfull:
             self._values.trim()
@@ -471,6 +472,7 @@ class Core:
         """A finished run leaves memory. Until its end is durable, the store must not be asked."""
         self.live.pop(run, None)
         self._ended[run] = status
+        self._ends[0].add(run)
         if len(self._ended) > ENDED_KEPT:
             self._ended.popitem(last=False)
 
@@ -502,8 +504,6 @@ class Core:
         )
         tail, every = state.seq - live.snapshot_seq, self._snapshot_every
         row = e.encode_events(events)
-        if len(row) > VALUE_BYTES_MAX:
-            raise too_large(row)
         commit = Commit(
             head=head,
             at=now,

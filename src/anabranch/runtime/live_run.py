@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from anabranch.errors import AnabranchError, DamagedRun
+from anabranch.errors import DamagedRun
 from anabranch.expressions.budget import do_beside
 from anabranch.kernel import events as e
 from anabranch.kernel.empty import EMPTY
@@ -25,9 +25,6 @@ SHORT_LOG = 100  # events
 
 #: What an event takes in the log, about. Snapshots are as rare as makes them no larger together.
 BYTES_PER_EVENT = 64
-#: Of a row of the log, and of a snapshot. SQLite holds 1,000,000,000 bytes in one value, PostgreSQL
-#: 1 GiB; what they refuse would keep all runs of its turn from being written.
-VALUE_BYTES_MAX = 900_000_000
 
 
 class LiveRun(msgspec.Struct, gc=False):
@@ -76,15 +73,6 @@ class StoredRuns:
         return work() if near else do_beside(work)
 
 
-def too_large(row: bytes) -> AnabranchError:
-    """For what a turn recorded of one run."""
-    return AnabranchError(
-        f"what one turn recorded of it has {len(row):,} bytes, over the limit of "
-        f"{VALUE_BYTES_MAX:,}",
-        code="too_large",
-    )
-
-
 def take_snapshot(live: LiveRun, every: int) -> bytes | None:
     """Worth taking when replaying the tail would cost more than decoding the state. None of a state
     that no store holds: its log brings it back."""
@@ -93,7 +81,7 @@ def take_snapshot(live: LiveRun, every: int) -> bytes | None:
         return None
     snapshot = encode_state(live.state)
     live.snapshot_seq, live.snapshot_bytes = live.state.seq, len(snapshot)
-    return snapshot if len(snapshot) <= VALUE_BYTES_MAX else None
+    return snapshot if len(snapshot) <= e.VALUE_BYTES_MAX else None
 
 
 def load_state(snapshot: StateSnapshot | None, tail: Sequence[Record], run: str) -> State:

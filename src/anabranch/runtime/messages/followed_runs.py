@@ -48,7 +48,7 @@ class FollowedRuns:
         self._starting: dict[str, asyncio.Event] = {}  # under an id that somebody chose
 
     def known(self, run: str) -> bool:
-        if run in self._core.live:
+        if self._core.has(run):
             return True
         if run in self._new:
             self._new.discard(run)  # who asks may begin it; the next one asks the store
