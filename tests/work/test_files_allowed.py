@@ -169,6 +169,7 @@ def test_nothing_is_written_outside_nor_over_files_of_the_engine(folder: Path) -
     put = {"kind": "artifact", "action": "put", "data": "new: 1", "uri": "NAME"}
     into = {"kind": "sqlite", "database": "NAME", "query": "CREATE TABLE t (a)"}
     vacuum = {"kind": "sqlite", "database": ":memory:", "query": "VACUUM INTO 'NAME'"}
+    names: tuple[str, ...]
     names = ("../out/new", "folder/new", "runs.db.new", "flows/new.yaml", "anabranch.toml")
     names += (".ssh/authorized_keys", ".profile", "flows/.git/config")
     asked = [(tool["kind"], name) for tool in (put, into, vacuum) for name in names]

@@ -289,7 +289,7 @@ def test_a_worker_that_names_ever_new_runs_leaves_so_many_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each name was a line that is kept for a year, as fast as a worker can ask."""
-    now = [1_000]
+    store, now = MemoryStore(), [1_000]
     monkeypatch.setattr(trails, "OF_ONE_MAX", 10)
 
     async def scenario() -> None:

@@ -43,8 +43,10 @@ class NoSigner:
 class NoTransport:
     """Modules send nothing to peers themselves."""
 
-    async def send(self, node_id: str, url: str, envelope: bytes, seconds: float) -> bytes:
-        raise AssertionError(f"sent to {node_id} {url}: {envelope!r} {seconds}")
+    async def send(
+        self, node_id: str, url: str, envelope: bytes, seconds: float, *, most: int | None = None
+    ) -> bytes:
+        raise AssertionError(f"sent to {node_id} {url}: {envelope!r} {seconds} {most}")
 
     async def call(self, method: str, url: str, body: bytes, seconds: float) -> tuple[int, bytes]:
         raise AssertionError(f"{method} {url}: {body!r} {seconds}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -177,12 +178,16 @@ async def told(node: Hosted) -> None:
         await asyncio.sleep(0)
 
 
+def saying(trusted: bool) -> Callable[[str], bool]:
+    return lambda _node: trusted
+
+
 def test_a_module_is_told_beside_the_envelope_whether_the_host_trusts_the_sender() -> None:
     async def scenario() -> None:
         first, _ = two(decision("allow"))
         async with hosted(first, configs=CONFIGS[:1]) as node:
             for trusted in (False, True):
-                node.part.chains._trusts = lambda _node, so=trusted: so
+                node.part.chains._trusts = saying(trusted)
                 await node.part.peer_message(message("m", {}))
         told = [headers for _, path, headers, _ in first.calls if path == INVOKE]
         assert [TRUSTED_HEADER.lower() in one for one in told] == [False, True]
