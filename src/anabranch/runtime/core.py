@@ -400,7 +400,7 @@ class Core:
         run = live.state.run
         if type(stimulus) is s.Start:
             run = stimulus.run
-            require_storable(live.net.name, live.sealed.values, live.net.labels, stimulus.labels)
+            require_storable(live.net.name, live.sealed.values)
             reused = [[answer.result for answer in each] for each in stimulus.reuse.values()]
             self._holds.begins(run, [stimulus.input, reused], before(stimulus))
         return RunValues(self._values, live, run, live.holds_refs)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 
 from anabranch.errors import Conflict, InputError, StoreError, UnusableStore
 from anabranch.store.ports import Commit, Head, Hold
@@ -17,17 +16,16 @@ from anabranch.store.stream_ports import StreamCard, StreamCommit
 NAME_BYTES_MAX = 2000  # the indexes of a database take a little more
 
 
-def require_storable(name: str, sealed: Iterable[str], *labels: Mapping[str, str]) -> None:
-    """The name of a run, its labels and the keys of what is `sealed` beside it are texts of its
-    first commit, and all runs of a turn are written together: a text that some store does not take
-    is refused before it can be in the way of the others. Raises `InputError`."""
+def require_storable(name: str, sealed: Iterable[str]) -> None:
+    """The name of a run and the keys of what is `sealed` beside it are texts of its first commit,
+    and all runs of a turn are written together: a text that some store does not take is refused
+    before it can be in the way of the others. Raises `InputError`."""
     if len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
         said = f"the name {name[:40]!r} of the definition has more than {NAME_BYTES_MAX:,} bytes"
         raise InputError(said, code="not_storable")
-    pairs = (pair for each in labels for pair in each.items())
-    for text in (name, *sealed, *chain.from_iterable(pairs)):
+    for text in (name, *sealed):
         if "\0" in text:
-            said = f"{text[:40]!r} has a zero byte in it: no name, label or key of a secret may"
+            said = f"{text[:40]!r} has a zero byte in it: no name and no key of a secret may"
             raise InputError(said, code="not_storable")
 
 

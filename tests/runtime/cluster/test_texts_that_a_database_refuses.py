@@ -48,7 +48,6 @@ async def wake(engine: Engine) -> None:
 Attempt = Callable[[Engine], Awaitable[Any]]
 ATTEMPTS: dict[str, Attempt] = {
     "the mark of a secret": lambda engine: start(engine, PLAIN, marks={"***\0***": "secret"}),
-    "a label": lambda engine: start(engine, PLAIN, labels={"team": "a\0b"}),
     "the key of a limit": lambda engine: start(engine, LIMITED, {"who": "a\0b"}),
     "a long key of a limit": lambda engine: start(engine, LIMITED, {"who": "\U00010000" * 500}),
     "a name": lambda engine: start(engine, playbook(step("a"), name=LONG), run="r" * 120),
@@ -72,5 +71,20 @@ def test_a_text_that_a_database_refuses_is_in_nobody_elses_way(what: str, postgr
             assert {one.status for one in ended} == {"completed"}
             listed = engine.read.runs(HeadFilter(labels={"team": "b"}))
             assert [one["run"] for one in listed] == others[:1]
+
+    run(work())
+
+
+def test_a_label_with_a_zero_byte_is_found_and_breaks_no_list(postgres: str) -> None:
+    async def work() -> None:
+        async with Engine(settings=settings(postgres)) as engine:
+            odd = await start(engine, PLAIN, labels={"team": "b", 'q"': "a\0b\\"})
+            await start(engine, PLAIN, labels={"team": '","team":"b'})
+
+            def found(**labels: str) -> list[str]:
+                return [one["run"] for one in engine.read.runs(HeadFilter(labels=labels))]
+
+            assert found(team="b") == found(**{'q"': "a\0b\\", "team": "b"}) == [odd]
+            assert found(team="b", other="x") == found(team="") == found(eam="b") == []
 
     run(work())

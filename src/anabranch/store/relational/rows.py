@@ -31,6 +31,11 @@ def conditions_of(wanted: HeadFilter) -> dict[str, dict[str, Any]]:
         if value := getattr(wanted, name):
             plain = dict(value) if isinstance(value, Mapping) else list(value)
             found[name] = {name: msgspec.json.encode(plain).decode()}
+    if wanted.labels:
+        pairs = [
+            msgspec.json.encode({one: text})[1:-1].decode() for one, text in wanted.labels.items()
+        ]
+        found["labels"]["label_pairs"] = msgspec.json.encode(pairs).decode()
     for name in ("dialect", "name", "parent"):
         if (value := getattr(wanted, name)) is not None:
             found[name] = {name: value}
