@@ -15,7 +15,7 @@ from anabranch.work.port import Task
 from anabranch.work.values.payloads import MemoryPayloads
 
 from ..support import fault_of, run
-from .pipelines import JINJA, Scripted, answer_of, ok, rule, shard_task, spec
+from .pipelines import JINJA, Scripted, answer_of, echo, ok, rule, shard_task, spec
 
 ROOM = 100_000
 LARGE = "x" * 10_000
@@ -86,6 +86,20 @@ def test_parts_that_lie_over_one_another_count_once() -> None:
     tasks = [rounds(output={"accumulate": {"strategy": "merge"}})]
     answer = answer_of(tasks, {"w": work}, iteration={"n": 1}, held_bytes_max=ROOM)
     assert answer.result == {"k": LARGE}
+
+
+def test_what_rounds_accumulate_is_put_aside_once_when_the_task_is_left() -> None:
+    """After each round it took the square of their number, on the event loop and on the disk."""
+    work, payloads = Scripted(ok({"text": "x" * 100})), MemoryPayloads()
+    output = {"accumulate": {"manifest_as": "all"}, "inline_max_bytes": 1_000}
+    tasks = [
+        rounds(output=output),
+        spec("b", kind="echo", value="{{ local.results.a._ref.bytes }}"),
+    ]
+    performers = {"w": work, "echo": Scripted(echo)}
+    answer = answer_of(tasks, performers, iteration={"n": 1}, payloads=payloads)
+    assert (len(work.tasks), len(payloads.contents)) == (ROUNDS, 1)
+    assert answer.result == len(*payloads.contents.values()) > 100 * ROUNDS
 
 
 class Numbers:

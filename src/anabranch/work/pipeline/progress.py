@@ -40,6 +40,22 @@ class PipelineProgress:
         self.attempts[label] = 0
         self.done_with(label)
 
+    def answer_of(self, label: str) -> Answer:
+        """The good answer of a task, with the result that the others see."""
+        result = self.results[label]
+        return self.last if self.last.result is result else succeeded(result)
+
+    def replace(self, label: str, answer: Answer, travels: Any) -> None:
+        """The same result with what travels of it, wherever it is seen."""
+        before, seen = self.results[label], seen_by_tasks(answer.result, travels)
+        self.results[label] = seen
+        if self.prev is before:
+            self.prev = seen
+        if self.last.result is before:
+            self.last = msgspec.structs.replace(answer, result=travels, patches=())
+        if travels is not answer.result:
+            self._travels[label] = travels
+
     def note(self, label: str, answer: Answer) -> None:
         """One execution of a task is over."""
         fault, attempt = answer.fault, self.attempts[label]

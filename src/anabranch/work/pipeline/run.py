@@ -104,7 +104,7 @@ class PipelineRun:
             else:
                 answer = await self._visit(spec)
             if isinstance(answer, Parked):
-                return self._parked(spec, answer)
+                return await self._settle() or self._parked(spec, answer)
             answer = self._keep_result(spec, answer)
             self._progress.note(spec.label, answer)
             if answer.status in ("aborted", "cancel_run"):
@@ -139,6 +139,14 @@ class PipelineRun:
         except TooMuchHeld as error:
             return failed(error.code, error.message, retryable=False)
         return answer
+
+    async def _settle(self) -> Answer | None:
+        """Put aside what rounds accumulated, before the pipeline waits; why that went wrong."""
+        try:
+            await self._state.settle()
+        except AnabranchError as error:
+            return self._failed(Fault(error.code, str(error), "", isinstance(error, StoreError)))
+        return None
 
     # -- one task ----------------------------------------------------------------------------
 
@@ -340,6 +348,8 @@ class PipelineRun:
     async def _leave(
         self, spec: TaskSpec, rule: Rule, answer: Answer, outcome: Mapping[str, Any], before: Before
     ) -> Answer | None:
+        if rule.do != "jump" or not self._leads_back(spec, rule):
+            await self._state.settle()
         fine = answer.status == "ok"
         if rule.do == "skip":
             self._progress.forget(before)
@@ -358,6 +368,10 @@ class PipelineRun:
                 if not fine:
                     self._progress.done_with(spec.label)
                 return None
+
+    def _leads_back(self, spec: TaskSpec, rule: Rule) -> bool:
+        labels = [task.label for task in self._program.tasks]
+        return rule.to in labels[: labels.index(spec.label) + 1]
 
     async def _jump(self, rule: Rule) -> Answer | None:
         self._progress.jumps += 1

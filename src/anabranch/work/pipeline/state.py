@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from anabranch.dialects.noetl.names import identity_of
+from anabranch.dialects.result_policy import ResultPolicy
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Rule, TaskSpec
@@ -37,6 +38,7 @@ class PipelineState:
         self.scope = scope
         self.progress = PipelineProgress(None if around is None else around.prev)
         self._accumulated = HeldBytes(services.held_bytes_max)
+        self._rounds: dict[str, ResultPolicy] = {}  # of tasks that may be come back to
         self._task = task
         self._services = services
         self._around = around
@@ -83,16 +85,32 @@ class PipelineState:
             self.take(spec, answer, answer.result)
             return
         policy = read_policy(spec.output)
-        result = answer.result
-        if policy.accumulate is not None:
-            result = self.progress.gather(spec.label, policy.accumulate, result, self._accumulated)
-            answer = msgspec.structs.replace(answer, result=result)
-        clean = cleaned_for_store(result)
+        if policy.accumulate is None:
+            self.take(spec, *await self._put_aside(policy, answer))
+            return
+        result = self.progress.gather(
+            spec.label, policy.accumulate, answer.result, self._accumulated
+        )
+        self.take(spec, msgspec.structs.replace(answer, result=result), result)
+        self._rounds[spec.label] = policy
+
+    async def settle(self) -> None:
+        """Put aside what rounds have accumulated, now that the task is left: to do so after each of
+        them takes the square of their number."""
+        while self._rounds:
+            label, policy = self._rounds.popitem()
+            if label in self.progress.results:
+                so_far = self.progress.answer_of(label)
+                self.progress.replace(label, *await self._put_aside(policy, so_far))
+
+    async def _put_aside(self, policy: ResultPolicy, answer: Answer) -> tuple[Answer, Any]:
+        """The answer, and what travels of its result, after what the policy says."""
+        clean = cleaned_for_store(answer.result)
         item = identity_of(self.scope.iter)
         travels = await keep(policy, clean, self._services.payloads, self._task.run, item)
         if policy.decides and travels is clean:
             answer = whole(answer)  # the limit of the engine is for results without a policy
-        self.take(spec, answer, travels)
+        return answer, travels
 
     def note_error(self, spec: TaskSpec, outcome: Mapping[str, Any]) -> None:
         """A round that failed, among what its task accumulates, where its policy wants that."""
