@@ -12,6 +12,7 @@ from anabranch.market.catalog.routes import Route, Trust, is_active
 from anabranch.work.participants.performers import rfc3339
 
 LIMIT, LIMIT_MAX = 100, 500
+KEYS_MAX = 100  # of a filter: peers write them, and each is compared with offers
 _SPELLINGS = {"service_type": "service/type"}
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -40,6 +41,8 @@ def filter_of(given: Any) -> CatalogFilter:
         return CatalogFilter()
     if not isinstance(given, dict):
         raise InputError("`filter` is an object", code="bad_query")
+    if len(given) > KEYS_MAX:
+        raise InputError(f"`filter` has at most {KEYS_MAX} keys", code="bad_query")
     fields = {_SPELLINGS.get(str(key), str(key)): value for key, value in given.items()}
     active, limit = fields.pop("active_only", True), fields.pop("limit", LIMIT)
     after = fields.pop("after", "")

@@ -20,6 +20,7 @@ from anabranch.market.node.modules.config import loopback_address
 from anabranch.market.node.modules.tokens import MODULE_HEADER
 from anabranch.modules.kit.host import HostUnavailable
 from anabranch.work.network.one_session import OneSession
+from anabranch.work.values.served_json import do_aside
 
 if TYPE_CHECKING:
     import aiohttp
@@ -90,7 +91,7 @@ class HttpHost:
                 said = f"the answer of the host has more than {self._answer_bytes:,} bytes"
                 raise HostUnavailable(said, code="host_answer_size")
         try:
-            body = msgspec.json.decode(data) if data.strip() else None
+            body = await do_aside(len(data), msgspec.json.decode, data) if data.strip() else None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise HostUnavailable("the host answered no JSON", code="host_answer") from None
         passed = {

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
 
 from anabranch.market.catalog import messages
+from anabranch.market.catalog.listing import KEYS_MAX
 from anabranch.market.catalog.messages import OFFERS_MAX, PUSH, REQUEST, RESPONSE
 from anabranch.market.documents import check
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.offers.records import LOCAL, LocalPublished
+from costs import calls
 
 from .support import (
     ARCA,
@@ -90,6 +93,23 @@ def test_an_answer_that_leaves_offers_out_says_where_to_go_on() -> None:
 def test_the_id_of_a_query_comes_back() -> None:
     assert Desk().message(REQUEST, {"query_id": "q7"})["query_id"] == "q7"
     assert Desk().message(REQUEST, {"query_id": ["q7"]})["query_id"] == "c1"
+
+
+def test_a_question_of_a_stranger_costs_no_more_than_its_answer() -> None:
+    """A million keys of a filter held the loop; relays were made of every offer for one of them."""
+    desk = Desk()
+    published(desk, *"abcdefgh")
+
+    def cost(wanted: Any) -> tuple[Any, Counter[str]]:
+        with calls() as counted:
+            return desk.message(REQUEST, {"filter": wanted}, STRANGER), counted
+
+    answer, counted = cost({"limit": 2})
+    assert (names_in(answer), answer["next"]) == ("ab", "offer:b")
+    assert sum(times for name, times in counted.items() if name.endswith(".relay_of")) == 3
+    answer, counted = cost(dict.fromkeys(map(str, range(KEYS_MAX + 1)), 1))
+    assert answer["error"]["code"] == "bad_query"
+    assert not [name for name in counted if name.endswith("CatalogFilter.fits")]
 
 
 def test_a_filter_that_makes_no_sense_is_answered_with_an_error() -> None:

@@ -17,6 +17,7 @@ import msgspec
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.market.node.api import Answer, Call, Endpoint
 from anabranch.market.node.buying.dispatching import HOST, dispatch_request, envelope_of
+from anabranch.market.node.delivery.envelope import kept_document
 from anabranch.market.node.delivery.records import CONTENTS
 from anabranch.market.node.entities import Family
 from anabranch.market.node.errors import NodeError
@@ -26,6 +27,7 @@ from anabranch.market.node.orders.constraints import same
 from anabranch.market.node.orders.executions import with_prefix
 from anabranch.market.node.ports import NodeContext
 from anabranch.work.participants.performers import rfc3339
+from anabranch.work.values.served_json import do_aside
 
 FAMILIES: tuple[Family[Any], ...] = ()
 #: The request carries the input three times, and a delivery takes 4 MiB.
@@ -124,7 +126,8 @@ class BuyingPart:
         if kept is None:
             message = f"{execution_id} is {execution['state']} and has no result"
             raise NodeError(404, "no_result", message)
-        return Answer(body=msgspec.json.decode(b64decode(kept.base64)))
+        data = b64decode(kept.base64)
+        return Answer(body=await do_aside(len(data), kept_document, data))
 
     def _order(self, wish: Wish) -> dict[str, Any]:
         """An unsigned draft: buyer and signature are added where orders come in."""

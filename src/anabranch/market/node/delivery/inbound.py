@@ -54,6 +54,7 @@ from anabranch.market.node.entities import Change
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ports import Acceptance, InboundMessage, NodeContext
 from anabranch.work.participants.performers import rfc3339
+from anabranch.work.values.served_json import do_aside
 
 logger = logging.getLogger("anabranch.node")
 
@@ -391,7 +392,8 @@ class Inbound:
             return
         content = self._entities.get(CONTENTS, admission.offered.digest)
         assert content is not None
-        result = kept_document(b64decode(content.base64))
+        data = b64decode(content.base64)
+        result = await do_aside(len(data), kept_document, data)
         try:
             await self._context.orders.result_accepted(
                 result, admission.offered.peer, admission.offered.digest

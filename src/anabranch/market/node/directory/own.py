@@ -40,6 +40,7 @@ from anabranch.market.node.peers.http_transport import origin_of
 from anabranch.market.node.ports import NodeContext, PeerUnreachable
 from anabranch.market.passports import NOT_SIGNED, instant, passport_draft, revocation_draft
 from anabranch.work.participants.performers import rfc3339
+from anabranch.work.values.served_json import JsonRefused, read_json
 
 logger = logging.getLogger("anabranch.node")
 
@@ -348,9 +349,12 @@ class OwnPublications:
         url = seed.rstrip("/") + path
         status, answer = await self._context.transport.call(method, url, data, seconds)
         try:
-            fields = msgspec.json.decode(answer, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise InputError("its answer is not JSON", code="seed_shape") from None
+            fields = await read_json(answer)
+        except JsonRefused as error:
+            message = f"its answer is no JSON that is taken: {error}"
+            raise InputError(message[:300], code="seed_shape") from None
+        if not isinstance(fields, dict):
+            raise InputError("its answer is no JSON object", code="seed_shape")
         if status not in (200, 201, *also):
             detail = f"{fields.get('code')}: {fields.get('detail')}"[:300]
             raise PeerUnreachable(f"it refuses ({status}) {detail}", code="seed_refused")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from anabranch.errors import AnabranchError, InputError
@@ -166,7 +167,8 @@ class OfferMessages:
             wanted = filter_of(payload.get("filter"))
         except AnabranchError as error:
             return refusal(error.code, error.message, node_id=node_id, query_id=query_id, now=now)
-        return answer(self._own(wanted), wanted, node_id=node_id, query_id=query_id, now=now)
+        shown = self._own(wanted, wanted.limit + 1)  # one more says that there are more
+        return answer(shown, wanted, node_id=node_id, query_id=query_id, now=now)
 
     async def _received(self, message: InboundMessage) -> Any:
         if not isinstance(message.payload, dict):
@@ -177,10 +179,12 @@ class OfferMessages:
             return outcome.payload
         return {"status": "ok", "counts": _summary(verdicts)["counts"]}
 
-    def _own(self, wanted: CatalogFilter) -> list[dict[str, Any]]:
+    def _own(self, wanted: CatalogFilter, most: int | None = None) -> list[dict[str, Any]]:
+        """Those that fit, or so many of the first."""
         now, me = self._context.clock.now(), self._context.signer.node_id
         rows = self._registry.every_local()
-        return [relay_of(one.offer, me, now) for one in rows if wanted.fits(one.offer, now)]
+        fitting = (one.offer for one in rows if wanted.fits(one.offer, now))
+        return [relay_of(offer, me, now) for offer in islice(fitting, most)]
 
     async def _modules(self, message: InboundMessage) -> Any:
         """What the chains of modules say to it; None where this node has no modules."""

@@ -9,8 +9,7 @@ started again, or the session has expired) is opened anew, once for each message
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -179,10 +178,10 @@ class Messenger:
         most, trusted = self._settings.envelope_bytes, self._context.directory.is_trusted(node_id)
         if msg not in LARGE_ANSWERS and not trusted:
             most = min(most, STRANGERS_ANSWER_BYTES)
-        transport, until = self._context.transport, asyncio.get_running_loop().time() + seconds
-        async with self._place(node_id, seconds, trusted=trusted):
-            left = max(until - asyncio.get_running_loop().time(), 0.001)
-            body = await transport.send(node_id, url, data, left, most=most)
+        if trusted:
+            body = await self._context.transport.send(node_id, url, data, seconds, most=most)
+        else:
+            body = await self._send_to_stranger(node_id, url, data, seconds, most)
         answer = await self._read(node_id, body)
         if answer.source != node_id:
             message = f"{answer.source} answers in place of {node_id}"
@@ -192,13 +191,13 @@ class Messenger:
         self._heard(node_id)
         return answer
 
-    @asynccontextmanager
-    async def _place(self, node_id: str, seconds: float, *, trusted: bool) -> AsyncIterator[None]:
-        """Among the messages to strangers that are on their way: those who do not answer leave
-        connections to nodes that this one trusts."""
-        if trusted:
-            yield
-            return
+    async def _send_to_stranger(
+        self, node_id: str, url: str, data: bytes, seconds: float, most: int
+    ) -> bytes:
+        """Few such messages are on their way at once: strangers who do not answer leave connections
+        to nodes that this one trusts."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
         try:
             async with asyncio.timeout(seconds):
                 await self._strangers.acquire()
@@ -206,7 +205,8 @@ class Messenger:
             message = f"{STRANGERS_AT_ONCE} messages to nodes that are not trusted wait for answers"
             raise PeerUnreachable(f"{message}; {node_id} was not asked", code="peer_busy") from None
         try:
-            yield
+            left = max(until - loop.time(), 0.001)
+            return await self._context.transport.send(node_id, url, data, left, most=most)
         finally:
             self._strangers.release()
 
