@@ -29,6 +29,7 @@ Rules = str | os.PathLike[str] | Mapping[str, Any]  # of an orchestration
 #: Notes of files that can be checked, and are no one definition that could run.
 NOT_ONE_DEFINITION = ("several-orchestrations", "test-plan")
 TEXT = "<text>"  # what a definition is called that came from no file
+DEPTH_MAX = 200  # of values; readers of definitions take less, and say where
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -204,11 +205,27 @@ def as_text(source: Source) -> str:
     if isinstance(source, str):
         return source
     if isinstance(source, Mapping):
+        require_size(source)
         try:
             return json.dumps(source)
         except (TypeError, ValueError) as error:
             raise InputError(f"the definition is not plain data: {error}") from None
     raise InputError(f"a definition is a path, a text or a mapping, not {type(source).__name__}")
+
+
+def require_size(source: Mapping[str, Any]) -> None:
+    """Refuse values that no definition may have so many of, before their text is made: that takes
+    much longer than to count them."""
+    limits = SourceLimits()
+    try:
+        encoded = msgspec.json.encode(source)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return  # whoever makes the text says what is wrong
+    if len(encoded) > limits.values_max:  # a value has a letter at least
+        from anabranch.work.values import json_size  # few definitions are so large
+
+        most = json_size.JsonBounds(*[limits.values_max] * 3)
+        json_size.scan(encoded, most, DEPTH_MAX)
 
 
 def _with_rules(text: str, origin: str, rules: Rules) -> str:

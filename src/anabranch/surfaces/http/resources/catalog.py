@@ -57,12 +57,16 @@ class CatalogDefinition(Registered, frozen=True, kw_only=True):
 
 async def register(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, ToRegister)
-    drafts = [_draft(one) for one in body.definitions]
     parts, actor = request.app[PARTS], actor_of(request)
-    request[SUBJECT] = ", ".join(draft.path or draft.file for draft in drafts)[:200]
+    named = (one.path or label_of(one.file) for one in body.definitions)
+    request[SUBJECT] = ", ".join(named)[:200]
     now = parts.engine.clock.now()
-    found = await in_share(request, parts.catalog.register, drafts, now, actor)
+    found = await in_share(request, _register, parts.catalog, body, now, actor)
     return answer(RegisteredList(items=found), 201)
+
+
+def _register(catalog: Catalog, body: ToRegister, now: int, actor: str) -> list[Registered]:
+    return catalog.register([_draft(one) for one in body.definitions], now, actor)
 
 
 def _draft(given: DefinitionAt) -> Draft:

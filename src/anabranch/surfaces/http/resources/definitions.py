@@ -216,9 +216,14 @@ def _of_children(net: Net, catalog: Catalog) -> list[Problem]:
 async def respell(request: web.Request) -> web.StreamResponse:
     """A playbook in the canonical spelling."""
     given = await read_body(request, PlaybookText)
-    before = as_text(given.definition)
-    text = await in_share(request, canonical_form, before, label_of(given.file))
-    return answer(shapes.Respelled(definition=text, changed=text != before))
+    file = label_of(given.file)
+    return answer(await in_share(request, _respelled, given.definition, file))
+
+
+def _respelled(given: str | dict[str, Any], file: str) -> shapes.Respelled:
+    before = as_text(given)
+    text = canonical_form(before, file)
+    return shapes.Respelled(definition=text, changed=text != before)
 
 
 async def draw_one(request: web.Request) -> web.StreamResponse:

@@ -11,8 +11,10 @@ from aiohttp import web
 
 from anabranch.dialects.arca.templates import definition_text
 from anabranch.literals import DispatchStatus
-from anabranch.operations.definitions.templates import Templates
+from anabranch.operations.definitions.prepare import require_size
+from anabranch.operations.definitions.templates import Templates, Version
 from anabranch.operations.read.dispatches import Dispatch, WorkflowStepDispatch
+from anabranch.store.ports import Store
 from anabranch.surfaces.http.guard.audit import SUBJECT
 from anabranch.surfaces.http.guard.shares import checking, in_share
 from anabranch.surfaces.http.io.problems import PlaceProblem, place_problem
@@ -170,11 +172,17 @@ async def snapshot(request: web.Request) -> web.StreamResponse:
 
 async def put(request: web.Request) -> web.StreamResponse:
     given = (await read_body(request, TemplateGiven)).template
-    text = given if isinstance(given, str) else definition_text(given)
-    kept = await in_share(request, Templates(request.app[PARTS].store).put, text)
+    kept = await in_share(request, _keep, request.app[PARTS].store, given)
     request[SUBJECT] = kept.template_id
     place = f"{ALL}/{quote(kept.template_id, safe='')}"
     return answer(kept.fields(), 201, {"Location": place})
+
+
+def _keep(store: Store, given: str | dict[str, Any]) -> Version:
+    if not isinstance(given, str):
+        require_size(given)
+        given = definition_text(given)
+    return Templates(store).put(given)
 
 
 async def list_all(request: web.Request) -> web.StreamResponse:
