@@ -9,6 +9,8 @@ them, takes no memory of its own and is not counted.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,7 @@ PIECE = 64 * 1024
 UNREAD_MAX = 64 * 1024 * 1024  # bytes of answers that one caller has not read
 RETRY_SECONDS = 5
 STRANGERS = "strangers"  # no id of a token
+NO_ROOM = "unread_answers"  # the code of a refusal
 
 
 @dataclass(slots=True)
@@ -87,12 +90,11 @@ class UnreadAnswers:
         answer, body = self.answers[transport], large_body(request, response)
         if body is None:
             return
-        whole = memoryview(body)
         try:
             await response.prepare(request)
-            for at in range(0, len(whole), PIECE):
-                answer.rest = max(0, len(whole) - at - PIECE)
-                await response.write(whole[at : at + PIECE])
+            for piece in pieces(body):
+                answer.rest -= len(piece)
+                await response.write(piece)
             await web.StreamResponse.write_eof(response)
         except ConnectionError:
             pass
@@ -103,6 +105,26 @@ UNREAD = web.AppKey("anabranch.unread_answers", UnreadAnswers)
 ASKING = web.RequestKey("anabranch.asking", str)
 #: Of a request whose answer is one document for everybody who asks.
 SHARED = web.RequestKey("anabranch.shared_answer", bool)
+
+
+def pieces(data: bytes) -> Iterator[memoryview]:
+    whole = memoryview(data)
+    for at in range(0, len(whole), PIECE):
+        yield whole[at : at + PIECE]
+
+
+@contextmanager
+def counting(request: web.Request, data: bytes) -> Iterator[None]:
+    """What a stream writes at once, if that is large: it is the caller's like a large answer."""
+    unread, transport = request.app.get(UNREAD), request.transport
+    if unread is None or transport is None or len(data) <= LARGE:
+        yield
+        return
+    unread.count(transport, who_asks(request), len(data))
+    try:
+        yield
+    finally:
+        unread.forget(transport)
 
 
 def who_asks(request: web.Request) -> str:
@@ -131,4 +153,4 @@ def _no_room(caller: str) -> ApiError:
     whose = "of this token" if caller not in ("", STRANGERS) else "of callers without a token"
     said = f"more than {UNREAD_MAX >> 20} MB of answers {whose} have not been read"
     hint = "read them, or close their connections, and ask again"
-    return ApiError(429, "unread_answers", said, hint, headers={"Retry-After": str(RETRY_SECONDS)})
+    return ApiError(429, NO_ROOM, said, hint, headers={"Retry-After": str(RETRY_SECONDS)})

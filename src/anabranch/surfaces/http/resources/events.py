@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,6 +31,7 @@ from anabranch.runtime.effects import DurableEvents
 from anabranch.store.cluster_ports import RunMoved
 from anabranch.store.outages import passes
 from anabranch.surfaces.http.guard.shares import long_request
+from anabranch.surfaces.http.guard.unread_answers import NO_ROOM, counting, pieces
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.readers import ReadHandle, look, read_inline
@@ -44,6 +45,7 @@ EVENTS_MAX = 1000
 STREAM_PAGE = 200
 STREAM_BYTES = 64 * 1024  # of a page; a follower that does not read costs a few of them
 NEWS_KEPT = 8  # turns that become durable before a follower that rests has woken up
+LARGE_AT_ONCE = 2  # followers that look for events of which much became durable at once
 LAST_WORDS_SECONDS = 2.0  # to read why one was dropped
 AWAY_SECONDS = 1.0  # between two looks at a store that is away
 CLEAR_BYTES = 32 * 1024  # fit into what a transport buffers before it makes writers wait
@@ -56,13 +58,16 @@ class Ear:
     """One follower, as the engine sees it.
 
     What becomes durable while it rests is handed to it. What comes while it writes is not kept: a
-    follower that reads slowly must not cost memory. It is `behind` then, and looks at the log.
+    follower that reads slowly must not cost memory. It is `behind` then, and looks at the log; and
+    so it is where much became durable at once, of which many followers would each make a copy.
 
     It has one timer for all of its rests, which looks how long the present one has lasted.
     """
 
-    def __init__(self, beat_seconds: float) -> None:
+    def __init__(self, beat_seconds: float, few: asyncio.Semaphore | None = None) -> None:
         self.behind = True
+        self._few = few
+        self.reading: asyncio.Semaphore | None = None  # taken to look, once there was much
         self._rests = False
         self._news: list[DurableEvents] = []
         self._rung = False
@@ -71,7 +76,9 @@ class Ear:
         self._timer: asyncio.TimerHandle | None = None
 
     def hear(self, news: DurableEvents) -> None:
-        if self._rests and len(self._news) < NEWS_KEPT:
+        if len(news.row) > STREAM_BYTES:
+            self.behind, self.reading = True, self._few
+        elif self._rests and len(self._news) < NEWS_KEPT:
             self._news.append(news)
         else:
             self.behind = True
@@ -130,6 +137,7 @@ class Streams:
 
     def __init__(self, beat_seconds: float) -> None:
         self.places = Places()
+        self._few = asyncio.Semaphore(LARGE_AT_ONCE)
         self._beat_seconds = beat_seconds
         self._following: dict[str, set[Ear]] = {}
         self._all: set[Ear] = set()
@@ -143,7 +151,7 @@ class Streams:
             ear.hear(news)
 
     def follow(self, run: str) -> Ear:
-        ear = Ear(self._beat_seconds)
+        ear = Ear(self._beat_seconds, self._few)
         self._following.setdefault(run, set()).add(ear)
         self._all.add(ear)
         return ear
@@ -332,7 +340,7 @@ class _Following:
         """Write what the log has; true when nothing will follow."""
         while True:
             self._ear.behind = False  # before the log is read: what comes later is missed again
-            found, over = await read_inline(self._request, self._next)
+            found, over = await self._read_next()
             if found and await self._tell_found(found):
                 return True
             if over:
@@ -340,6 +348,20 @@ class _Following:
                 return True
             if self._follower.at_end or not found:
                 return False
+
+    async def _read_next(self) -> tuple[_Found, bool]:
+        """Once the caller has read enough of the large events that other streams of theirs tell."""
+        while True:
+            try:
+                async with self._ear.reading or nullcontext():
+                    if self._streams.closing:
+                        return _Said(b"", ended=False), False
+                    return await read_inline(self._request, self._next)
+            except ApiError as refused:
+                if refused.code != NO_ROOM:
+                    raise
+            await asyncio.sleep(AWAY_SECONDS)
+            await self._write(BEAT)
 
     def _next(self, by: ReadHandle) -> tuple[_Found, bool]:
         """The next page of the log, and whether the run has ended before it: `run.finished` is the
@@ -408,8 +430,10 @@ class _Following:
         if not waits:
             await (self._response.write_eof(data) if last else self._response.write(data))
             return
-        async with asyncio.timeout(self._limits.stream_write_seconds):
-            await self._response.write(data)
+        with counting(self._request, data):
+            for piece in pieces(data):
+                async with asyncio.timeout(self._limits.stream_write_seconds):
+                    await self._response.write(piece)
 
     async def _drop(self) -> None:
         """It takes nothing. What is already on its way is followed by the reason, then cut off."""
