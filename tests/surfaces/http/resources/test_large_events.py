@@ -14,6 +14,7 @@ from aiohttp import ClientResponse
 
 from anabranch.operations.read.event_pages import Follower
 from anabranch.surfaces.http.guard.unread_answers import UNREAD_MAX
+from anabranch.surfaces.http.io import readers
 from anabranch.surfaces.http.resources import events
 from anabranch.surfaces.http.resources.events import STREAM_BYTES
 from anabranch.surfaces.http.routes import API
@@ -74,7 +75,7 @@ def test_followers_make_no_copy_each_of_what_became_durable_at_once(
         finally:
             reading.pop()
 
-    read, most = events.read_inline, list[int]()
+    read, most = readers.read_inline, list[int]()
 
     async def go() -> None:
         async with serving(store=str(tmp_path / "a.db"), require_tokens="yes") as door:
