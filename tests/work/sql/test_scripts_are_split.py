@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import threading
 import time
 from typing import Any
 
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.work.sql.task import read_task
-from anabranch.work.sql.text import DUCKDB, POSTGRES, SQLITE, Flavour, split
+from anabranch.work.sql import task
+from anabranch.work.sql.task import read_task, read_task_aside
+from anabranch.work.sql.text import DUCKDB, POSTGRES, SQLITE, Flavour, Statement, split
+from costs import operations
 
 
 def texts(script: str, flavour: Flavour = POSTGRES) -> list[str]:
@@ -123,6 +127,35 @@ def test_commands_come_under_several_names() -> None:
     coded = base64.b64encode(b"select 1").decode()
     assert commands(command_b64=coded) == commands(query_b64=coded) == [("select 1", None)]
     assert commands(commands_b64=[coded]) == [("select 1", None)]
+
+
+@pytest.mark.parametrize("flavour", [SQLITE, POSTGRES, DUCKDB])
+def test_a_body_that_never_ends_is_looked_at_once(flavour: Flavour) -> None:
+    """Each of its semicolons had all of it read again: sixteen kilobytes took ten seconds."""
+
+    def cost(count: int) -> int:
+        return operations(lambda: split("create trigger t begin " + "a;" * count, flavour))
+
+    assert cost(800) < 3 * cost(400)
+
+
+def test_a_long_script_is_taken_apart_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = set[bool]()
+
+    def note_and_split(script: str, flavour: Flavour) -> list[Statement]:
+        threads.add(threading.current_thread() is threading.main_thread())
+        return split(script, flavour)
+
+    monkeypatch.setattr(task, "split", note_and_split)
+    script = "select 1;" * 10_000
+    for given in ({"command": script}, {"commands": [{"command": script}]}):
+        threads.clear()
+        read = asyncio.run(read_task_aside(given, SQLITE))
+        assert (len(read.commands), threads) == (10_000, {False})
+    with pytest.raises(InputError, match="at most 100,000 statements"):
+        split("a;" * 100_001, SQLITE)
 
 
 def test_parameters_belong_to_one_statement_or_have_names() -> None:

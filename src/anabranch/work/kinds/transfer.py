@@ -43,7 +43,7 @@ from anabranch.work.sql.flows import (
     table_name,
 )
 from anabranch.work.sql.task import Params
-from anabranch.work.sql.text import FLAVOURS, split
+from anabranch.work.sql.text import FLAVOURS, split, take_apart
 from anabranch.work.time_limit import time_limit
 
 CHUNK = 1_000
@@ -120,7 +120,7 @@ class Transfer:
         rows = chunks = 0
         async with self._reading(plan, task) as reading:
             fields, columns = _columns(plan, reading.columns)
-            into = _insertion(plan, columns)
+            into = await take_apart(plan.target.get("query"), _insertion, plan, columns)
             database = self._databases[plan.target_kind]
             async with database.writing(plan.target, into) as writing:
                 while found := await reading.chunk(plan.chunk_size):
@@ -134,9 +134,15 @@ class Transfer:
     def _reading(self, plan: _Plan, task: Task) -> AbstractAsyncContextManager[RowReader]:
         if plan.source_kind == "http":
             return self._called(plan, task)
-        query = _query(plan.source.get("query"), plan.source_kind)
+        return self._queried(plan)
+
+    @asynccontextmanager
+    async def _queried(self, plan: _Plan) -> AsyncIterator[RowReader]:
+        text, kind = plan.source.get("query"), plan.source_kind
+        query = await take_apart(text, _query, text, kind)
         params: Params = plan.source.get("params")
-        return self._databases[plan.source_kind].reading(plan.source, query, params)
+        async with self._databases[kind].reading(plan.source, query, params) as reading:
+            yield reading
 
     @asynccontextmanager
     async def _called(self, plan: _Plan, task: Task) -> AsyncIterator[RowReader]:

@@ -25,7 +25,7 @@ from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
 from anabranch.work.sql.duckdb_session import DuckDbReply
 from anabranch.work.sql.named_files import DuckDbAccess, duckdb_access, why_refused
 from anabranch.work.sql.rows import ResultTooLarge
-from anabranch.work.sql.task import SqlTask, connection_fields, read_task
+from anabranch.work.sql.task import SqlTask, connection_fields, read_task_aside
 from anabranch.work.sql.text import DUCKDB
 from anabranch.work.sql.whole_folders import KnownFolders
 
@@ -58,7 +58,7 @@ class DuckDb:
 
     async def perform(self, task: Task) -> Answer:
         try:
-            work = read_task(await self._scripts.with_sql(task), DUCKDB)
+            work = await read_task_aside(await self._scripts.with_sql(task), DUCKDB)
             path = place(task.inputs)
             read_only = inputs.flag(task.inputs.get("read_only", False), "read_only")
             channel, access = await self.channel_for(path, work)

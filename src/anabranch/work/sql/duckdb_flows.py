@@ -21,7 +21,7 @@ from anabranch.work.sql.duckdb import DuckDb, answer_of, ask, place
 from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
 from anabranch.work.sql.flows import Insertion, Row
 from anabranch.work.sql.task import Params, SqlCommand, SqlTask
-from anabranch.work.sql.text import DUCKDB, split
+from anabranch.work.sql.text import DUCKDB, split, take_apart
 
 
 class DuckDbFlows:
@@ -57,7 +57,8 @@ class DuckDbFlows:
     @asynccontextmanager
     async def _held(self, path: str, text: str) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
         """A way to ask for one thing after another; the connection is let go at the end."""
-        work = SqlTask(commands=tuple(SqlCommand(one, None) for one in split(text, DUCKDB)))
+        statements = await take_apart(text, split, text, DUCKDB)
+        work = SqlTask(commands=tuple(SqlCommand(one, None) for one in statements))
         channel, access = await self._duckdb.channel_for(path, work)
         name = channel.name()
 

@@ -31,7 +31,7 @@ from anabranch.work.secrets.redaction import Redactor
 from anabranch.work.sql.pool import Pool
 from anabranch.work.sql.postgres_login import of_the_task_alone, refuse_store
 from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge, Table
-from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task
+from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task_aside
 from anabranch.work.sql.text import POSTGRES
 from anabranch.work.time_limit import time_limit
 from anabranch.work.values.served_json import JsonRefused
@@ -89,7 +89,7 @@ class Postgres:
 
     async def perform(self, task: Task) -> Answer:
         try:
-            work = read_task(await self._scripts.with_sql(task), POSTGRES)
+            work = await read_task_aside(await self._scripts.with_sql(task), POSTGRES)
             psycopg = await load_aside("psycopg")
             address = await address_of(psycopg, task.inputs, self.options)
         except ImportError:

@@ -24,7 +24,7 @@ from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.guard.sqlite_guard import SqliteGuard, harden
 from anabranch.work.sql.named_files import resolve_sqlite
 from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge, next_rows
-from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task
+from anabranch.work.sql.task import SqlCommand, SqlTask, connection_fields, read_task_aside
 from anabranch.work.sql.text import SQLITE
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Sqlite:
 
     async def perform(self, task: Task) -> Answer:
         try:
-            work = read_task(await self._scripts.with_sql(task), SQLITE)
+            work = await read_task_aside(await self._scripts.with_sql(task), SQLITE)
             path = place(task.inputs)
         except InputError as error:
             return misconfigured(error)

@@ -24,9 +24,16 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.work.kinds import inputs
 from anabranch.work.secrets.redaction import brief
-from anabranch.work.sql.text import Flavour, Statement, split, within_one_transaction
+from anabranch.work.sql.text import (
+    Flavour,
+    Statement,
+    split,
+    take_apart,
+    within_one_transaction,
+)
 
 _NAMES = ("command", "commands", "query")
+_ENCODED = tuple(f"{name}_b64" for name in _NAMES)
 _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|service)\s*=")
 _DATABASES = (".db", ".sqlite", ".sqlite3", ".duckdb", ".ddb")
 
@@ -46,6 +53,12 @@ class SqlTask(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reads(self) -> bool:
         return all(command.statement.reads for command in self.commands)
+
+
+async def read_task_aside(given: Mapping[str, Any], flavour: Flavour) -> SqlTask:
+    """The same, beside the event loop where the statements are long."""
+    texts = [given.get(name) for name in (*_NAMES, *_ENCODED)]
+    return await take_apart(texts, read_task, given, flavour)
 
 
 def read_task(given: Mapping[str, Any], flavour: Flavour) -> SqlTask:
@@ -102,11 +115,7 @@ def _commands(given: Mapping[str, Any], flavour: Flavour, autocommit: bool) -> l
 
 
 def _scripts(given: Mapping[str, Any]) -> list[tuple[str, Params]]:
-    written = [
-        name
-        for name in (*_NAMES, *(f"{name}_b64" for name in _NAMES))
-        if given.get(name) is not None
-    ]
+    written = [name for name in (*_NAMES, *_ENCODED) if given.get(name) is not None]
     if len(written) != 1:
         found = f"it has {' and '.join(written)}" if written else "it has none of them"
         raise InputError(f"a SQL task takes one of {', '.join(_NAMES)} (or with _b64); {found}")

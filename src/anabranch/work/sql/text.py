@@ -7,10 +7,16 @@ dollar signs, parentheses, or between BEGIN and END of a routine or trigger.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.work.sql.rows import length_of
+from anabranch.work.values.served_json import do_aside
+
+T = TypeVar("T")
 
 _STRING = r"'[^']*(?:''[^']*)*(?:'|\Z)"
 _NAME = r'"[^"]*(?:""[^"]*)*(?:"|\Z)'
@@ -18,6 +24,8 @@ _ESCAPED = r"(?<!\w)[eE]'[^'\\]*(?:(?:\\.|'')[^'\\]*)*(?:'|\Z)"
 _SQLITE_NAMES = r"`[^`]*(?:`|\Z)|\[[^\]]*(?:\]|\Z)"
 _COMMENT = r"--[^\n]*|/\*"
 _DOLLAR = r"(?<![\w$])\$(?:[^\W\d]\w*)?\$"
+STATEMENTS_MAX = 100_000
+_WORK_OF_LETTER = 16  # bytes of JSON that are read in the time of a letter
 _COMMENT_MARKS = re.compile(r"/\*|\*/")
 _LEADING = re.compile(r"[\s(]*")
 _WORD = re.compile(r"[A-Za-z_]+")
@@ -61,6 +69,12 @@ class Statement(msgspec.Struct, frozen=True):
         return self.verb in _TRANSACTION
 
 
+async def take_apart(text: Any, work: Callable[..., T], *given: Any) -> T:
+    """What is made of the statements in a text, or in texts in lists: beside the event loop where
+    there may be many words."""
+    return await do_aside(_WORK_OF_LETTER * length_of([text]), work, *given)
+
+
 def split(script: str, flavour: Flavour) -> list[Statement]:
     """The statements of a script, without those that are empty."""
     cutter = _Cutter(script, flavour)
@@ -92,9 +106,9 @@ class _Cutter:
 
     def pieces(self) -> list[tuple[str, str]]:
         """Each statement twice: as written, and with only its code (no strings, no comments)."""
-        script, pieces = self._script, []
+        script, pieces = self._script, list[tuple[str, str]]()
         start = at = depth = 0
-        code: list[str] = []
+        code = _Code()
         while (found := self._scanner.search(script, at)) is not None:
             code.append(script[at : found.start()])
             token, at = found[0], found.end()
@@ -103,9 +117,11 @@ class _Cutter:
             elif token == ")":
                 depth = max(0, depth - 1)
             elif token == ";":
-                if depth == 0 and not _inside_routine("".join(code)):
-                    pieces.append((script[start : found.start()].strip(), "".join(code)))
-                    start, code = at, []
+                if depth == 0 and not code.is_inside_routine:
+                    if len(pieces) >= STATEMENTS_MAX:
+                        raise InputError(f"a script has at most {STATEMENTS_MAX:,} statements")
+                    pieces.append((script[start : found.start()].strip(), str(code)))
+                    start, code = at, _Code()
                     continue
             elif token == "/*":
                 at, token = self._after_comment(at), " "
@@ -116,7 +132,7 @@ class _Cutter:
                 token = "''"
             code.append(token)
         code.append(script[at:])
-        pieces.append((script[start:].strip(), "".join(code)))
+        pieces.append((script[start:].strip(), str(code)))
         return pieces
 
     def _after_comment(self, at: int) -> int:
@@ -138,21 +154,36 @@ class _Cutter:
         return len(self._script) if end < 0 else end + len(token)
 
 
-def _inside_routine(code: str) -> bool:
-    """Whether a semicolon after this code belongs to the body of a routine or trigger."""
-    start = _LEADING.match(code)
-    if start is None or code[start.end() : start.end() + 6].upper() != "CREATE":
-        return False
-    words = [word.upper() for word in _WORD.findall(code)]
-    if _ROUTINES.isdisjoint(words[1:8]):
-        return False
-    open_blocks = 0
-    for word in words:
-        if word == "BEGIN" or (word == "CASE" and open_blocks):
-            open_blocks += 1
-        elif word == "END" and open_blocks:
-            open_blocks -= 1
-    return open_blocks > 0
+class _Code:
+    """The code of a statement as it is found. Each part of it is looked at once, however many
+    semicolons stand in it."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._begins = ""  # with something else than brackets and blanks
+        self._words = 0
+        self._has_routine = False
+        self._open_blocks = 0
+
+    def __str__(self) -> str:
+        return "".join(self._parts)
+
+    def append(self, part: str) -> None:
+        """Words end where parts do."""
+        self._parts.append(part)
+        self._begins = self._begins or _LEADING.sub("", part, count=1)[:6].upper()
+        for word in map(str.upper, _WORD.findall(part)) if self._begins == "CREATE" else ():
+            self._has_routine |= 1 <= self._words < 8 and word in _ROUTINES
+            self._words += 1
+            if word == "BEGIN" or (word == "CASE" and self._open_blocks):
+                self._open_blocks += 1
+            elif word == "END" and self._open_blocks:
+                self._open_blocks -= 1
+
+    @property
+    def is_inside_routine(self) -> bool:
+        """Whether a semicolon after this code belongs to the body of a routine or trigger."""
+        return self._has_routine and self._open_blocks > 0
 
 
 def _statement(text: str, code: str) -> Statement:

@@ -40,6 +40,7 @@ from anabranch.work.loops.collections.port import (
     Walked,
 )
 from anabranch.work.port import Performer
+from anabranch.work.sql.text import take_apart
 from anabranch.work.values.payloads import PayloadPort, encoded, load, place_of
 
 _OWN = frozenset({"kind", "command", "params", "auth", "timeout", "key", "whole", "owner"})
@@ -62,7 +63,7 @@ class ClaimedItems(Walked):
         return {
             KIND: "claim",
             **described(given, "claim", _OWN, ("params", "auth", "timeout", "key")),
-            "command": _command(given),
+            "command": await take_apart(given.get("command"), _command, given),
             "owner": inputs.text(given.get("owner", ""), "claim.owner"),
             "whole": inputs.flag(given.get("whole", False), "claim.whole"),
         }

@@ -35,6 +35,7 @@ from anabranch.work.loops.collections.port import (
 )
 from anabranch.work.port import Performer
 from anabranch.work.sql.flows import column_name
+from anabranch.work.sql.text import take_apart
 
 _OWN = frozenset({"kind", "query", "key", "params", "auth", "timeout"})
 _KEYS_AT_ONCE = 50_000
@@ -49,7 +50,7 @@ class Queries(Walked):
         return {
             KIND: "sql",
             **described(given, "sql", _OWN, ("params", "auth", "timeout")),
-            "query": _query(given),
+            "query": await take_apart(given.get("query"), _query, given),
             "key": inputs.text(given.get("key"), "sql.key"),
         }
 
