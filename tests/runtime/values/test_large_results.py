@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import threading
@@ -296,5 +297,24 @@ def test_what_is_kept_beside_the_log_is_not_written_on_the_event_loop(
     text = playbook({"step": "a", "tool": kept})
     given = {"large": "x" * 1_000_000}
     result = anabranch.run(text, given, store=str(tmp_path / "runs.db"))
+    assert result.status == "completed", result.problem
+    assert [thread is threading.main_thread() for thread in threads] == [False]
+
+
+def test_what_is_kept_packed_is_not_packed_on_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = list[threading.Thread]()
+    compress = gzip.compress
+
+    def note_and_compress(*given: Any, **more: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return compress(*given, **more)
+
+    monkeypatch.setattr(gzip, "compress", note_and_compress)
+    policy = {"result": {"compression": "gzip"}}
+    tool = {"kind": "noop", "result": "{{ workload.large }}", "spec": policy}
+    text = playbook({"step": "a", "tool": tool})
+    result = anabranch.run(text, {"large": "x" * 1_000_000}, store=":memory:")
     assert result.status == "completed", result.problem
     assert [thread is threading.main_thread() for thread in threads] == [False]

@@ -32,6 +32,7 @@ from anabranch.work.values.payloads import (
     place_in,
     place_of,
 )
+from anabranch.work.values.served_json import do_aside
 
 __all__ = [
     "ResultPolicy",
@@ -67,12 +68,17 @@ async def keep(
         return result
     if payloads is None:
         raise InputError("this worker has no way to the payload store, and the result is too large")
-    content = encoded(result, policy.compression) if policy.compression != "none" else plain
-    fields = stand_in(policy, result, plain, content)
+    content, fields = await do_aside(len(plain), _packed, policy, result, plain)
     if item:
         fields[REF] |= item
     await payloads.put(content, run)
     return fields
+
+
+def _packed(policy: ResultPolicy, result: Any, plain: bytes) -> tuple[bytes, dict[str, Any]]:
+    """What the store keeps, and what travels."""
+    content = encoded(result, policy.compression) if policy.compression != "none" else plain
+    return content, stand_in(policy, result, plain, content)
 
 
 def stand_in(policy: ResultPolicy, result: Any, plain: bytes, content: bytes) -> dict[str, Any]:
