@@ -362,3 +362,38 @@ def test_what_a_seed_tells_of_strangers_is_checked_beside_the_event_loop(
         assert beside.count(ADVERTISEMENT) >= 3
 
     run_virtually(scenario())
+
+
+def test_a_seed_that_takes_its_time_holds_up_neither_a_node_nor_what_others_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pages that came just in time kept a node from opening for hours, and the others from being
+    read: nobody was found any more."""
+    numbers = iter(range(1, 10**9))
+
+    async def drips(_call: Call) -> Answer:
+        await asyncio.sleep(4)
+        return Answer(body={"items": [{}], "next": str(next(numbers))})
+
+    async def scenario() -> None:
+        network = MemoryNetwork()
+        seed = await host(network, SEED).open()
+        network.attach(N4.node_id, "http://slow.test", drips)
+        await register(seed, passport_of(N2), N2)
+        reader = host(network, READER, seeds=["http://slow.test", seed.url])
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await reader.open()
+        assert loop.time() - begun < 120
+        assert holders(reader) == [N2.node_id]
+        await register(seed, passport_of(N3), N3)
+        await asyncio.sleep(180)
+        assert holders(reader) == sorted([N2.node_id, N3.node_id])
+        await asyncio.sleep(sync.READING_SECONDS + 60)
+        slow, _ = part_of(reader).sync.seeds
+        assert slow.read_at is None
+        assert "takes longer" in slow.error
+        await reader.close()
+        await seed.close()
+
+    run_virtually(scenario())

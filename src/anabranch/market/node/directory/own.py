@@ -47,6 +47,7 @@ logger = logging.getLogger("anabranch.node")
 PROTOCOL = "1.0"
 PROFILES = ("http-loopback",)
 STALE_TRIES = 3
+PUBLISHING_SECONDS = 30.0  # at one seed; one that takes longer is told anew later
 RETRY_MS = 1000
 NO_LIMIT = 2**62
 LIFE_LEAST_MS = 2 * 60 * 1000  # of an advertisement, whatever a seed says: not published more often
@@ -269,16 +270,21 @@ class OwnPublications:
         return RETRY_MS << min(self._failures - 1, 20) if self._failures else NO_LIMIT
 
     async def _try(self, seed: str) -> None:
+        said = f"it takes longer than {PUBLISHING_SECONDS:g} s for all of it"
         try:
-            await self._publish(seed)
+            async with asyncio.timeout(PUBLISHING_SECONDS):
+                await self._publish(seed)
             self.errors.pop(seed, None)
+            return
         except StoreError:
             raise
+        except TimeoutError:
+            pass
         except AnabranchError as error:
-            if self.errors.get(seed) != error.message:
-                where = origin_of(seed)
-                logger.warning("nothing could be published at %s: %s", where, error.message)
-            self.errors[seed] = error.message
+            said = error.message
+        if self.errors.get(seed) != said:
+            logger.warning("nothing could be published at %s: %s", origin_of(seed), said)
+        self.errors[seed] = said
 
     async def _publish(self, seed: str) -> None:
         """A revocation that the seed does not take now keeps nothing else from it."""

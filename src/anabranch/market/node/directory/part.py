@@ -80,7 +80,8 @@ class DirectoryPart:
         self._context.spawn(self._keep_synced())
 
     async def close(self) -> None:
-        """Its task is one of the node."""
+        """Its own task is one of the node."""
+        await self.sync.close()
 
     async def wake(self, family: Family[Any], thing: str) -> None:
         if family is REGISTRATIONS:

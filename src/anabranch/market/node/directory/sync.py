@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from anabranch.cancel import cancel_and_wait
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, InputError, StoreError
 from anabranch.market.node.directory.artifacts import (
@@ -46,6 +47,8 @@ PAGES_MAX = 1000  # of one list; a directory that is full can be read
 BYTES_MAX = 384 * 1024 * 1024  # of all pages of one reading
 ALL_ITEMS_MAX = 500_000  # of all lists of one reading
 REVOCATIONS_AT_ONCE = 50  # small documents, which are checked here; then others get their turn
+#: Of one reading, and how long a node waits for those that take so long: then it goes on.
+READING_SECONDS, PATIENCE_SECONDS = 600.0, 30.0
 SOONEST_MS = 1000  # after a failure
 SHORTEST_MS = 10_000  # between two readings that went well
 NO_LIMIT = 2**62
@@ -99,10 +102,27 @@ class DirectorySync:
         self._checked = CheckedBefore()
         self._door = Door()
         self._in_vain: dict[str, int] = {}  # nodes that no seed knows, and until when
+        self._readings: dict[str, asyncio.Task[None]] = {}  # that are going on, by seed
 
     async def sync(self) -> None:
-        """Read every seed once; one that cannot be read says so in its state."""
-        await asyncio.gather(*(self._sync(seed) for seed in self.seeds))
+        """Read every seed once; one that cannot be read says so in its state. One that takes its
+        time is read beside the others, and is not waited for much longer."""
+        loop = asyncio.get_running_loop()
+        for seed in self.seeds:
+            if seed.url not in self._readings:
+                reading = self._readings[seed.url] = loop.create_task(self._sync(seed))
+                reading.add_done_callback(partial(self._read, seed.url))
+        if readings := list(self._readings.values()):
+            done, _ = await asyncio.wait(readings, timeout=PATIENCE_SECONDS)
+            for reading in done:
+                reading.result()
+
+    def _read(self, url: str, _reading: asyncio.Task[None]) -> None:
+        del self._readings[url]
+
+    async def close(self) -> None:
+        """Nothing is read any more."""
+        await cancel_and_wait(*self._readings.values(), ignore=StoreError)
 
     async def locate(self, node_id: str) -> str:
         """Where a node is that the cache does not know: it may be new to a seed. Seeds that are
@@ -163,9 +183,13 @@ class DirectorySync:
     async def _sync(self, seed: SeedState) -> None:
         now = self._clock.now()
         try:
-            await self._pull(seed, now)
+            async with asyncio.timeout(READING_SECONDS):
+                await self._pull(seed, now)
         except StoreError:
             raise
+        except TimeoutError:
+            seed.error = f"one reading of it takes longer than {READING_SECONDS:g} s"
+            seed.failures += 1
         except AnabranchError as error:
             if seed.error != error.message:  # once, not with every reading
                 where = origin_of(seed.url)
