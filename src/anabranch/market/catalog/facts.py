@@ -16,6 +16,7 @@ from anabranch.market.identities import public_key
 from anabranch.work.participants.performers import rfc3339
 
 DIAGNOSTICS_KEPT = 500
+SOURCES_KEPT_MS = 30 * 24 * 3_600_000  # of nodes that were not asked since
 _NOTED_AT_ONCE = 20  # of one message; a flood of wrong offers does not push out everything else
 _LAST_FACT = "SELECT * FROM trust_facts WHERE participant = ? ORDER BY number DESC LIMIT 1"
 _TRUSTED = """
@@ -106,6 +107,9 @@ class Facts:
     ) -> None:
         """How the last exchange with a node went."""
         with self._file.change() as db:
+            db.execute(
+                "DELETE FROM sources WHERE synced_at < ?", (self._clock.now() - SOURCES_KEPT_MS,)
+            )
             db.execute(
                 "INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (

@@ -41,6 +41,7 @@ logger = logging.getLogger("anabranch.module")
 OFFERS_MAX = 1000  # that one search looks at, the cheapest first
 ANSWER_BYTES = 900_000  # of the rows of a catalog: a host takes 1 MiB where nothing else is set
 SYNC_SECONDS = 4.0  # that a caller waits for other catalogs
+REFRESH_SECONDS = 60.0  # the same for a step that knows of no offer
 MEET_SECONDS = 10  # between two looks for catalogs that were not asked yet
 RETRY_SECONDS = 5.0  # after a round in which the host was not there
 _SERVICE = ("service_type", "service/type")
@@ -147,7 +148,7 @@ class CatalogPart:
         try:
             await self._local.refresh()
             if self._clock.now() - self._synced_at >= self._config.peer_sync_again_ms:
-                await self._sync()
+                await self._begun(REFRESH_SECONDS)
         except AnabranchError as error:
             logger.info("offers could not be refreshed: %s", error.message)
 
@@ -174,6 +175,20 @@ class CatalogPart:
                 self._synced = await self._peers.sync()
                 self._synced_at = self._clock.now()
             return self._synced
+
+    async def _begun(self, seconds: float) -> dict[str, str] | None:
+        """The same for a caller who waits for so long; None where it goes on."""
+        sync = asyncio.get_running_loop().create_task(self._sync())
+        self._syncs.add(sync)
+        sync.add_done_callback(self._ended)
+        await asyncio.wait({sync}, timeout=seconds)
+        return sync.result() if sync.done() else None
+
+    def _ended(self, sync: asyncio.Task[dict[str, str]]) -> None:
+        """The caller may be gone; why it failed is no defect."""
+        self._syncs.discard(sync)
+        if not sync.cancelled():
+            sync.exception()
 
     # -- messages of peers -----------------------------------------------------------------------
 
@@ -225,13 +240,9 @@ class CatalogPart:
     async def sync_now(self, _call: Call) -> Answer:
         """Catalogs that do not answer take their time: then it goes on without the caller."""
         await self._local.refresh()
-        sync = asyncio.get_running_loop().create_task(self._sync())
-        self._syncs.add(sync)
-        sync.add_done_callback(self._syncs.discard)
-        await asyncio.wait({sync}, timeout=SYNC_SECONDS)
-        found = sync.result() if sync.done() else {}
-        items = [{"node_id": node, "status": status} for node, status in found.items()]
-        status = "done" if sync.done() else "running"
+        found = await self._begun(SYNC_SECONDS)
+        items = [{"node_id": node, "status": status} for node, status in (found or {}).items()]
+        status = "running" if found is None else "done"
         return Answer(body={"status": status, "items": items, "counts": self._catalog.counts()})
 
     async def replay_status(self, _call: Call) -> Answer:

@@ -23,7 +23,12 @@ from anabranch.modules.arca.discovery.admitter import (
     WAITING_MAX,
     Admitter,
 )
-from anabranch.modules.arca.discovery.peers import CAPABILITIES, PEERS_MAX, PeerCatalogs
+from anabranch.modules.arca.discovery.peers import (
+    CAPABILITIES,
+    PEERS_MAX,
+    STRANGERS_SECONDS,
+    PeerCatalogs,
+)
 from anabranch.modules.arca.discovery.remote_query import RemoteQueryBody
 from anabranch.modules.kit.host import Host, HostUnavailable
 from anabranch.modules.kit.http_host import CALLS_MAX
@@ -39,6 +44,7 @@ from market.node.offers.support import (
     offer,
     relay,
 )
+from virtual import run_virtually
 
 KNOWN = {PEER.node_id, OTHER.node_id}
 
@@ -126,6 +132,41 @@ def test_those_that_the_host_trusts_are_asked_whatever_strangers_there_are() -> 
     known = asyncio.run(catalogs.known())
     assert known[:3] == [PEER.node_id, OTHER.node_id, "node:0"]
     assert len(known) == PEERS_MAX
+
+
+def test_strangers_who_answer_late_hold_up_no_round_and_all_have_their_turn() -> None:
+    """A thousand of them made a round, and the step that waited for it, take hours."""
+
+    class Late(FakeHost):
+        async def __call__(
+            self, method: str, path: str, body: Any, query: Mapping[str, str]
+        ) -> Answer:
+            if path.endswith("peer.message.dispatch"):
+                named = body["destination"]["node_id"]
+                await asyncio.sleep(0 if named == PEER.node_id else 9)
+            return await super().__call__(method, path, body, query)
+
+    host = Late()
+    strangers: list[dict[str, Any]] = [{"node_id": f"node:{n}"} for n in range(300)]
+    host.holders = {CAPABILITIES[0]: [{"node_id": PEER.node_id, "trusted": True}, *strangers]}
+    host.peer = lambda request: {"query_id": request["query_id"], "offers": []}
+    catalog = OfferCatalog(clock=ManualClock(START))
+    catalogs = PeerCatalogs(
+        host=Host(host), admitter=Admitter(Host(host), catalog), catalog=catalog,
+        clock=ManualClock(START), settings=ArcaConfig(),
+    )  # fmt: skip
+
+    async def scenario() -> None:
+        loop, asked = asyncio.get_running_loop(), set[str]()
+        for _ in range(4):
+            begun = loop.time()
+            found = await catalogs.sync()
+            assert loop.time() - begun < STRANGERS_SECONDS + 60
+            assert found.pop(PEER.node_id) == "ok"
+            asked |= found.keys()
+        assert len(asked) == len(strangers)
+
+    run_virtually(scenario())
 
 
 # -- answers of peers ------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, Literal, Protocol
 
 from anabranch.clock import Clock
@@ -26,6 +27,7 @@ CAPABILITIES = (
 )  # fmt: skip
 PEERS_MAX = 1000
 AT_ONCE = 8
+STRANGERS_SECONDS = 120.0  # of one round, for all that the host does not trust
 #: Of one peer in one round: as many times as long as it has for one answer, and as many pages as
 #: offers of the largest size may need.
 TIMEOUTS_OF_A_SYNC = 6
@@ -58,35 +60,56 @@ class PeerCatalogs:
         self._settings = settings
         self._questions = 0
         self._asked: set[str] = set()  # by this process
+        self._begin = 0  # the first of those that the host does not trust in the next round
 
     async def known(self) -> list[str]:
         """The nodes with such a passport, without this one: first those that the host trusts, then
         the others in the order of the host, which they cannot choose."""
+        trusted, others = await self._known()
+        return [*trusted, *others]
+
+    async def _known(self) -> tuple[list[str], list[str]]:
         await self._admitter.trusted((), ())  # says which node this is
         found = [row for one in CAPABILITIES for row in await self._host.holders(one)]
         found.sort(key=lambda row: row.get("trusted") is not True)
-        nodes = dict.fromkeys(str(row["node_id"]) for row in found)
+        nodes = {str(row["node_id"]): None for row in found}
         nodes.pop(self._catalog.node_id, None)
-        return list(nodes)[:PEERS_MAX]
+        named = {str(row["node_id"]) for row in found if row.get("trusted") is True}
+        asked = list(nodes)[:PEERS_MAX]
+        return [one for one in asked if one in named], [one for one in asked if one not in named]
 
     async def sync(self) -> dict[str, str]:
         """Ask all of them, some at once; how it went by node. Raises `HostUnavailable`."""
-        return await self._sync(await self.known())
+        trusted, others = await self._known()
+        return await self._sync(trusted, others)
 
     async def meet(self) -> dict[str, str]:
         """Ask those that this process has not asked yet. Raises `HostUnavailable`."""
-        return await self._sync([node for node in await self.known() if node not in self._asked])
+        trusted, others = await self._known()
+        new = [[one for one in part if one not in self._asked] for part in (trusted, others)]
+        return await self._sync(*new)
 
-    async def _sync(self, nodes: Sequence[str]) -> dict[str, str]:
-        turns = asyncio.Semaphore(AT_ONCE)
-        self._asked.update(nodes)
+    async def _sync(self, trusted: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+        """Strangers can be as many as they like, and answer as late as is allowed: so they have so
+        much time together, other ones first in every round, and nobody waits behind them."""
+        loop, outcomes = asyncio.get_running_loop(), dict[str, str]()
+        until = loop.time() + STRANGERS_SECONDS
 
-        async def one(node: str) -> str:
-            async with turns:
-                return await self.sync_one(node)
+        async def ask(nodes: Sequence[str], until: float = inf) -> None:
+            turns = asyncio.Semaphore(AT_ONCE)
 
-        outcomes = await asyncio.gather(*(one(node) for node in nodes))
-        return dict(zip(nodes, outcomes, strict=True))
+            async def one(node: str) -> None:
+                async with turns:
+                    if loop.time() < until:
+                        self._asked.add(node)
+                        outcomes[node] = await self.sync_one(node)
+
+            await asyncio.gather(*(one(node) for node in nodes))
+
+        begin = self._begin % len(others) if others else 0
+        await asyncio.gather(ask(trusted), ask([*others[begin:], *others[:begin]], until))
+        self._begin = begin + sum(node in outcomes for node in others)
+        return outcomes
 
     async def sync_one(self, node: str) -> Literal["ok", "partial", "failed"]:
         """Ask one for all of its offers."""
