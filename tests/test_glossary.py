@@ -26,7 +26,7 @@ PLAIN = """
     read ready record redactor referred refuse register registry replied reply report request
     result retention retry right rpc scheduling secret security seek seen send sent server service
     setting shown source spec stop target template text thread time to too underway unfinished
-    unsealed view work write wrong
+    unsealed version view work write wrong
 """
 
 

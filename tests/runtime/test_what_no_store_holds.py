@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from anabranch import Engine
 from anabranch.errors import AnabranchError, InputError, StoreError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
@@ -23,7 +22,7 @@ from anabranch.work.port import Parked, Task
 from anabranch.work.secrets.redaction import STARS
 from anabranch.work.values.payloads import KIND, PLACE, REF
 
-from .support import Doing, chain, engine, gated, playbook, run, start, step
+from .support import Doing, chain, engine, gated, run, start
 
 MOST = 4_000  # bytes that a store of these tests holds in one value
 
@@ -132,22 +131,6 @@ def test_what_one_turn_records_is_refused_where_no_store_holds_it(narrow: Narrow
         async with engine(narrow) as made:
             await made.send(name, patch("go", 1))
             assert (await made.wait(name)).status == "completed"
-
-    run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("labels", "own"), [({"a": "\0"}, {}), ({"\0": "a"}, {}), ({}, {"a": "x\0"})]
-)
-def test_no_label_has_a_text_that_not_every_store_knows(
-    labels: dict[str, str], own: dict[str, str]
-) -> None:
-    async def scenario() -> None:
-        metadata = {"name": "labelled", "labels": own}
-        text = playbook(step("only"), metadata=metadata)
-        async with Engine(":memory:") as made:
-            with pytest.raises(InputError, match="has a zero byte in it"):
-                await made.start(text, labels=labels)
 
     run(scenario())
 

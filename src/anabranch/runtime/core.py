@@ -99,7 +99,7 @@ class Core:
         #: wakes one sets it aside.
         self.lacking: dict[str, BaseException] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()  # run → status, of the last to finish
-        self._ends: list[set[str]] = [set()]  # in this turn, and in those that may not be durable
+        self._ends: set[str] = set()  # runs whose end may not be durable yet
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
         #: Raises for a run that needs what is not here; without a state where every run of the
         #: definition does.
@@ -162,7 +162,7 @@ class Core:
 
     def has(self, run: str) -> bool:
         """Whether it is in memory, or has ended and the store may not know of it yet."""
-        return run in self.live or any(run in each for each in self._ends)
+        return run in self.live or run in self._ends
 
     def open_stored(self, run: str, definition: str, sealed_as: str = "", message: int = 0) -> None:
         """The same for a run that another server was asked for: its definition is in the store, and
@@ -336,7 +336,7 @@ class Core:
         self._recovered.clear()  # their runs are recovered again
         self.family.forget_turn()
         self._ended.clear()  # an end may have been in it; the store knows the others
-        self._ends = [set()]
+        self._ends.clear()
         self.reactions.effects = []
         self._touched, self._answers, self._messages = {}, {}, []
         self._requests, self._sealed_as = [], {}
@@ -457,7 +457,6 @@ class Core:
             self._requests = []
         self._touched, self.reactions.effects = {}, []
         self._payloads_before, self._payloads = self._payloads, {}
-        self._ends = [set(), *self._ends[:2]]
         self._answers, self._messages = {}, []
         if self._values.overfull:
             self._values.trim()
@@ -472,9 +471,12 @@ class Core:
         """A finished run leaves memory. Until its end is durable, the store must not be asked."""
         self.live.pop(run, None)
         self._ended[run] = status
-        self._ends[0].add(run)
+        self._ends.add(run)
         if len(self._ended) > ENDED_KEPT:
             self._ended.popitem(last=False)
+
+    def end_is_written(self, run: str) -> None:
+        self._ends.discard(run)
 
     def _seal_run(self, live: LiveRun, now: int) -> tuple[Commit, DurableEvents]:
         state, events = live.state, live.fresh

@@ -361,8 +361,10 @@ class EngineLoop:
                     self._executor.stop(effect)
                 case DurableEvents():
                     self._publish(effect)
-                    if effect.final is not None and self._safe is not None:
-                        self._safe.release(effect.run)
+                    if effect.final is not None:
+                        self._core.end_is_written(effect.run)
+                        if self._safe is not None:
+                            self._safe.release(effect.run)
                 case Replied():
                     self.subscribers.reply(effect)
                 case _:  # a place is sought, or left
@@ -588,9 +590,7 @@ class EngineLoop:
 
     def listen_elsewhere(self, listener: MovedListener, run: str = "") -> Callable[[], None]:
         """Hear that runs of other servers have moved, or this one; returns how to stop that."""
-        if self.member is None:
-            return lambda: None
-        return self.member.news.listen(listener, run)
+        return self.member.news.listen(listener, run) if self.member else lambda: None
 
     def _publish(self, news: DurableEvents) -> None:
         ended = news.status if news.final is not None else ""

@@ -34,7 +34,7 @@ from anabranch.store.ports import Store
 from anabranch.work.kinds.child import child_tasks
 from anabranch.work.loops.results import Loops, run_of
 from anabranch.work.run_at_work import run_at_work
-from anabranch.work.values.payloads import PayloadsAside
+from anabranch.work.values.payloads import ThreadedPayloads
 
 DESCENT_MAX = 100  # how many runs back a descent is followed
 STARTS_KEPT = 1000
@@ -210,7 +210,7 @@ def found_so_far(found: dict[str, None]) -> Iterable[str]:
         at += 1
 
 
-class RunPayloads(PayloadsAside):
+class RunPayloads(ThreadedPayloads):
     """Payloads as the work for a run may read them; whoever works for none may read all."""
 
     def __init__(self, store: Store, rights: ReadRights) -> None:

@@ -68,7 +68,7 @@ class StoredPayloads:
         return sha256
 
 
-class PayloadsAside(StoredPayloads):
+class ThreadedPayloads(StoredPayloads):
     """The same for many callers: what is large is hashed and written beside the event loop."""
 
     async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:
