@@ -28,11 +28,7 @@ from anabranch.net.net import Net
 from anabranch.runtime.admissions import RunAdmissions
 from anabranch.runtime.between_turns import AlarmClock, BetweenTurns
 from anabranch.runtime.child_runs import require_root
-from anabranch.runtime.cluster.clocks import ServerClock
 from anabranch.runtime.cluster.directory import ServerDirectory
-from anabranch.runtime.cluster.failover import Failover
-from anabranch.runtime.cluster.member import ClusterMember
-from anabranch.runtime.cluster.remote_news import MovedListener
 from anabranch.runtime.core import Core, run_exists
 from anabranch.runtime.defects import is_known, log_defect
 from anabranch.runtime.effects import DurableEvents, Execute, Replied, Stop, Turned
@@ -46,7 +42,6 @@ from anabranch.runtime.messages.codec import ELSEWHERE, RunElsewhere
 from anabranch.runtime.messages.followed_runs import FollowedRuns
 from anabranch.runtime.messages.mailbox import Mailbox
 from anabranch.runtime.messages.subscribers import Listener, Subscribers
-from anabranch.runtime.metrics.cluster_gauges import add_cluster_gauges
 from anabranch.runtime.metrics.engine_gauges import add_gauges, add_outage_metrics
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.recovery import bring_back
@@ -65,6 +60,10 @@ from anabranch.work.from_settings import log_limits
 from anabranch.work.port import Performer
 
 if TYPE_CHECKING:
+    from anabranch.runtime.cluster.clocks import ServerClock
+    from anabranch.runtime.cluster.failover import Failover
+    from anabranch.runtime.cluster.member import ClusterMember
+    from anabranch.runtime.cluster.remote_news import MovedListener
     from anabranch.runtime.slices import Slices
 
 log = logging.getLogger("anabranch.engine")
@@ -202,6 +201,10 @@ class EngineLoop:
 
     def _join(self, cluster: Cluster, seconds: Callable[[], float] | None) -> None:
         """Be one of several engines, once it is opened."""
+        from anabranch.runtime.cluster.failover import Failover
+        from anabranch.runtime.cluster.member import ClusterMember
+        from anabranch.runtime.metrics.cluster_gauges import add_cluster_gauges
+
         member = self.member = ClusterMember(
             cluster,
             self._core,
@@ -233,9 +236,8 @@ class EngineLoop:
         add_cluster_gauges(member, self.engine_metrics.registry)
 
     async def hand_over(self) -> None:
-        """Begin an orderly stop: start no more work. On a store that others share, the runs for
-        which this engine does no work itself are another server's when this returns; jobs that
-        workers have stay with them."""
+        """Begin an orderly stop: start no more work. On a shared store, runs without work here are
+        another server's when this returns; jobs that workers have stay with them."""
         self._core.taking_work = False
         if self.member is not None and self._loop_task is not None and self._failure is None:
             await self.member.retire()
@@ -483,8 +485,7 @@ class EngineLoop:
         return self._followed.known(run)
 
     def expect_new(self, runs: Sequence[str]) -> Mapping[str, bool]:
-        """Which of these are there, and whether they have finished. `known` then need not ask the
-        store for the others, until the event loop has gone round."""
+        """Which of these are there, and whether they have finished; see `FollowedRuns`."""
         return self._followed.expect_new(runs)
 
     async def wait(self, run: str, *, standing: bool = False) -> State:
@@ -515,8 +516,7 @@ class EngineLoop:
         return self._core.live.get(run)
 
     def load_run(self, run: str) -> LiveRun:
-        """The run, from memory or from the store; raises where it has ended or is set aside, and
-        `RunElsewhere` where another server owns it."""
+        """The run, from memory or the store; raises where it has ended, is elsewhere or aside."""
         if not self._core.here(run):
             raise RunElsewhere(run)
         return self._core.run(run)

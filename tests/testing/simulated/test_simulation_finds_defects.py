@@ -10,7 +10,7 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.kernel import evolve, timing
 from anabranch.kernel.state import State, encode_state
-from anabranch.runtime import core, reactions, recovery
+from anabranch.runtime import core, live_run, reactions, recovery
 from anabranch.runtime.child_runs import ChildRuns
 from anabranch.runtime.effects import Execute
 from anabranch.runtime.reactions import Reactions
@@ -70,7 +70,7 @@ def _incomplete_snapshots(patch: pytest.MonkeyPatch) -> None:
         finally:
             state.ctx = kept
 
-    patch.setattr(core, "encode_state", encode)
+    patch.setattr(live_run, "encode_state", encode)
 
 
 def _deaf_parents(patch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,8 @@ class PoolQueues:
         """Nobody waits for it and nobody has it."""
         if self._waiting:
             self._wait_no_more(run, job)
-        self._take_back(run, job)
+        if self._leases:
+            self._take_back(run, job)
 
     def forget(self, runs: Set[str]) -> None:
         """The runs are set aside, or another server's."""

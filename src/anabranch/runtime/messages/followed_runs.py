@@ -10,17 +10,20 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel import events as e
 from anabranch.kernel.state import State
-from anabranch.runtime.cluster.member import ClusterMember
 from anabranch.runtime.core import Core, run_exists
 from anabranch.runtime.live_run import LiveRun, history, load_state
 from anabranch.runtime.messages.codec import ELSEWHERE
 from anabranch.runtime.messages.standstill import Look, look_at
 from anabranch.runtime.messages.subscribers import Subscribers, Watching
+
+if TYPE_CHECKING:
+    from anabranch.runtime.cluster.member import ClusterMember
 
 
 class NotInMemory(Exception):
@@ -56,7 +59,8 @@ class FollowedRuns:
         return self._store.head(run) is not None
 
     def expect_new(self, runs: Sequence[str]) -> Mapping[str, bool]:
-        """One statement for many runs that are about to begin."""
+        """Which of these are there, and whether they have finished: one statement for many that are
+        about to begin. `known` need not ask for the others until the event loop has gone round."""
         found = self._store.runs_known(runs)
         self._new.update(run for run in runs if run not in found and run not in self._core.live)
         asyncio.get_running_loop().call_soon(self._new.clear)
@@ -109,6 +113,8 @@ class FollowedRuns:
 
     async def _wait_here(self, run: str, standing: bool) -> State | None:
         """None when it, or a child that it waits for, has changed."""
+        if (finished := self._finished.get(run)) is not None:
+            return finished
         if not standing and run in self._core.live:
             return await self._subscribers.wait(run)
         with closing(Watching(self._subscribers)) as watching:
@@ -138,7 +144,8 @@ class FollowedRuns:
         return look_at(state, self._stored_child, self._clock.now(), standing)
 
     def _state_in_memory(self, run: str) -> State:
-        if any(run in known for known in (self._core.live, self._finished, self._core.broken)):
+        core = self._core
+        if run in core.live or run in self._finished or run in core.broken:
             return self.state(run)
         raise NotInMemory
 

@@ -39,10 +39,7 @@ class Bodies:
     def __init__(self) -> None:
         self._shares: dict[str, _Share] = {}
         self._room = BodyRoom(STRANGERS_BYTES)
-        self._held: dict[Any, Callable[[], None]] = {}  # transport → how it gives back
-
-    def __contains__(self, transport: Any) -> bool:
-        return transport in self._held
+        self.held: dict[Any, Callable[[], None]] = {}  # transport → how it gives back
 
     def of(self, caller: str) -> int:
         """Bytes that this token has in hand."""
@@ -51,13 +48,13 @@ class Bodies:
     async def admit(self, request: web.Request, size: int) -> Callable[[int], None]:
         """Before a body of at most so many bytes is read; what it gives is told of each part."""
         transport = request.transport
-        if transport is None or transport in self._held:  # the client has left; or it has its room
+        if transport is None or transport in self.held:  # the client has left; or it has its room
             return lambda _size: None
         if CALLER in request:
             await self._take(request[CALLER].token, size, transport)
             return lambda _size: None
         coming = self._room.begin(transport)
-        self._held[transport] = coming.end
+        self.held[transport] = coming.end
         return _growing(coming, size)
 
     async def _take(self, caller: str, size: int, transport: Any) -> None:
@@ -72,7 +69,7 @@ class Bodies:
                 raise
         else:
             share.bytes += size
-        self._held[transport] = lambda: self._give_back(caller, share, size)
+        self.held[transport] = lambda: self._give_back(caller, share, size)
 
     def _leave(self, caller: str, share: _Share, size: int, turn: asyncio.Future[None]) -> None:
         """Whoever waits no longer; perhaps its turn had just come."""
@@ -93,7 +90,7 @@ class Bodies:
 
     def give_back(self, transport: Any) -> None:
         """The request of this connection is over."""
-        if (held := self._held.pop(transport, None)) is not None:
+        if (held := self.held.pop(transport, None)) is not None:
             held()
 
 

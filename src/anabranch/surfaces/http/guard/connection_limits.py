@@ -235,7 +235,7 @@ def in_hand(limiter: ConnectionLimiter) -> tuple[Any, Any]:
                 response = await handler(request)
             finally:
                 limiter.end(transport)
-                if transport in bodies:
+                if bodies.held:
                     bodies.give_back(transport)
             if transport in unread.answers:
                 await unread.write(transport, request, response)
