@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,8 +14,13 @@ from anabranch.market.passports import PASSPORT
 from costs import calls
 from market.checks import BESIDE, HERE, watch_checks
 from market.node.peers.support import Host, KeySigner
+from market.support import NOW
+from seeds import seeds
 
 from .support import (
+    CAPABILITY,
+    DAY,
+    HOUR,
     advertise,
     advertisement_of,
     part_of,
@@ -72,5 +79,64 @@ def test_no_question_goes_through_what_others_have_published() -> None:
                 assert one.context.directory.nodes_of(N2.participant_id) == [N2.node_id]
             costs.append(sum(counted.values()))
         assert costs[1] <= costs[0] * 1.2
+
+    at_a_directory(work)
+
+
+@pytest.mark.parametrize("seed", seeds(12))
+def test_an_answer_that_follows_the_changes_is_the_one_worked_out_anew(seed: int) -> None:
+    dice = Random(seed)
+    signers = [KeySigner(number) for number in range(2, 8)]
+    issuer = signers[0]
+
+    async def work(one: Host) -> None:
+        cache = part_of(one).cache
+        for number in range(1, 41):
+            node = dice.choice(signers)
+            life = dice.choice([HOUR, DAY])
+            passport = passport_of(
+                node, dice.choice([node, issuer]), life=life, issued=one.clock.now() - number
+            )
+            match dice.randrange(5):
+                case 0:
+                    await advertise(one, advertisement_of(node, at=one.clock.now()), number)
+                case 1:
+                    await revoke(one, revocation_of(passport_of(node), node))
+                case 2:
+                    await asyncio.sleep(dice.choice([1, 1800, 7200]))
+                case _:
+                    at = one.clock.now()
+                    advertised = advertisement_of(node, passport, at=at)
+                    await register(one, passport, node, number, advertisement=advertised)
+            patched = cache.ranked(CAPABILITY), cache.holders(CAPABILITY)
+            nodes = [cache.nodes_of(each.participant_id) for each in signers]
+            cache.changed()
+            assert patched == (cache.ranked(CAPABILITY), cache.holders(CAPABILITY))
+            assert nodes == [cache.nodes_of(each.participant_id) for each in signers]
+            everybody = cache.holders(CAPABILITY)
+            for each, found in zip(signers, nodes, strict=True):
+                named = [
+                    row.node_id for row in everybody if row.participant_id == each.participant_id
+                ]
+                assert found == named
+
+    at_a_directory(work, directory={"issuers": [issuer.participant_id]})
+
+
+def test_one_publication_makes_no_answer_worked_out_anew() -> None:
+    """One of a stranger, once a second, had a full directory gone through each time."""
+
+    async def work(one: Host) -> None:
+        directory, costs = one.context.directory, []
+        for first in (60, 90):
+            for number in range(first, first + 25):
+                other = KeySigner(number)
+                await register(one, passport_of(other), other)
+            directory.holders(CAPABILITY)
+            with calls() as counted:
+                await advertise(one, advertisement_of(N2, at=NOW + first), first)
+                directory.holders(CAPABILITY)
+            costs.append(sum(n for name, n in counted.items() if "passport_cache" in name))
+        assert costs[1] < costs[0] * 2
 
     at_a_directory(work)

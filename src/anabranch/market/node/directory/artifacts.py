@@ -179,11 +179,6 @@ def presented_by(advertisement: Mapping[str, Any]) -> frozenset[tuple[str, ...]]
     return frozenset(identity_of(one["passport"]) for one in presented)
 
 
-def presents(advertisement: Mapping[str, Any], passport: Mapping[str, Any]) -> bool:
-    """Whether the node says with its own key that it holds this passport of this issuer."""
-    return identity_of(passport) in presented_by(advertisement)
-
-
 def says(advertisement: Mapping[str, Any], passport: Mapping[str, Any]) -> bool:
     """Whether the node says with its own key that it holds this very document."""
     return any(one["passport"] == passport for one in advertisement["capabilities/presented"])

@@ -6,12 +6,11 @@ goes through all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from heapq import nsmallest
-from typing import Any
 
 from anabranch.market.node.directory.artifacts import CheckedPassport
-from anabranch.market.node.directory.policy import IssuerPolicy
+from anabranch.market.node.directory.policy import IssuerPolicy, Presented
 
 
 class Operators:
@@ -20,18 +19,13 @@ class Operators:
         self._nodes: dict[str, dict[str, list[str]]] = {}  # participant → node → capabilities
         self._participants: dict[str, list[str]] = {}  # of each node
 
-    def update(
-        self,
-        node_id: str,
-        held: Iterable[CheckedPassport],
-        advertisement: Mapping[str, Any] | None,
-    ) -> None:
+    def update(self, node_id: str, held: Iterable[CheckedPassport], presented: Presented) -> None:
         """What the directory says of one node now."""
         for participant in self._participants.pop(node_id, ()):
             del self._nodes[participant][node_id]
             if not self._nodes[participant]:
                 del self._nodes[participant]
-        found = self._policy.operators(held, advertisement)
+        found = self._policy.operators(held, presented)
         for participant, capabilities in found.items():
             self._nodes.setdefault(participant, {})[node_id] = sorted(capabilities)
         if found:

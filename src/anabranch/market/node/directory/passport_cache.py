@@ -8,7 +8,7 @@ The answer for a capability is kept until the next instant at which it could cha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,11 +18,12 @@ from anabranch.clock import Clock
 from anabranch.market.node.directory.artifacts import (
     CheckedPassport,
     endpoints_of,
+    presented_by,
     published_at,
     url_of,
 )
 from anabranch.market.node.directory.operators import Operators
-from anabranch.market.node.directory.policy import IssuerPolicy
+from anabranch.market.node.directory.policy import NOTHING, IssuerPolicy, Presented
 from anabranch.market.node.directory.revocations import Revocations
 from anabranch.market.passports import Key, Passport
 from anabranch.work.participants.performers import rfc3339
@@ -51,6 +52,10 @@ class CachedPassport(msgspec.Struct, frozen=True):
         return self.checked.passport.node_id
 
 
+_Rows = dict[tuple[str, str], CachedPassport]  # for one capability, by source and node
+_Rank = tuple[bool, bytes, str]  # trusted ones come first
+
+
 class SourceContent(msgspec.Struct):
     """What one directory says."""
 
@@ -77,12 +82,36 @@ class _Nodes(NamedTuple):
     until: int
 
 
-class _Answer(NamedTuple):
-    holders: list[Holder]
-    rows: list[Mapping[str, Any]]
-    ranked: Sequence[Mapping[str, Any]]
-    since: int
-    until: int  # not for this instant any more
+class _Answer:
+    """For one capability, between two instants: who counts, by node, and the lists of them."""
+
+    def __init__(self, found: dict[str, tuple[_Rank, Holder]], since: int, until: int) -> None:
+        self._found = found
+        self.since = since
+        self.until = until  # not for this instant any more
+        self._by_name: list[Holder] | None = None
+        self._ranked: list[Mapping[str, Any]] | None = None
+
+    def put(self, node_id: str, entry: tuple[_Rank, Holder] | None, since: int, until: int) -> None:
+        """What is known of one node has changed; the others are as they were."""
+        self._found.pop(node_id, None)
+        if entry is not None:
+            self._found[node_id] = entry
+        self.since, self.until = max(self.since, since), min(self.until, until)
+        self._by_name = self._ranked = None
+
+    @property
+    def holders(self) -> list[Holder]:
+        if self._by_name is None:
+            self._by_name = [one for _, (_, one) in sorted(self._found.items(), key=_first)]
+        return self._by_name
+
+    @property
+    def ranked(self) -> list[Mapping[str, Any]]:
+        if self._ranked is None:
+            ordered = sorted(self._found.values(), key=_first)
+            self._ranked = [{**one.row, "trusted": one.trusted} for _, one in ordered]
+        return self._ranked
 
 
 class PassportCache:
@@ -105,10 +134,11 @@ class PassportCache:
         self._named = frozenset(named)
         self._secret = secret.encode()
         self.sources: dict[str, SourceContent] = {HERE: SourceContent()}
-        self._by_capability: dict[str, dict[tuple[str, str], CachedPassport]] = {}
+        self._by_capability: dict[str, _Rows] = {}
         self._answers: dict[str, _Answer] = {}
         self._newest: dict[str, Mapping[str, Any]] = {}  # advertisements
         self._urls: dict[str, str] = {}  # of the newest advertisements
+        self._presented: dict[str, Presented] = {}  # in them
         self._nodes: dict[str, _Nodes] = {}  # by participant
         #: By issuer: anyone can register, so no question about one goes through the rows of all.
         self._by_issuer: dict[str, dict[tuple[str, str, str], CachedPassport]] = {}
@@ -121,7 +151,7 @@ class PassportCache:
         return list(self._answer(capability_id).holders)
 
     def rows(self, capability_id: str) -> list[Mapping[str, Any]]:
-        return list(self._answer(capability_id).rows)
+        return [one.row for one in self._answer(capability_id).holders]
 
     def ranked(self, capability_id: str) -> list[Mapping[str, Any]]:
         """For lists that are cut off: those first whom this node trusts, in order of their names.
@@ -164,7 +194,7 @@ class PassportCache:
             return "it is not valid yet"
         if passport.expires_at is not None and passport.expires_at <= now:
             return "it has expired"
-        if not self.policy.is_allowed(one.checked, self._newest.get(one.node_id)):
+        if not self.policy.is_allowed(one.checked, self._presented_by(one.node_id)):
             return f"{passport.issuer} may not issue it here"
         return ""
 
@@ -218,13 +248,15 @@ class PassportCache:
         elif here.advertisements.pop(node_id, None) is not None:
             self._newest.pop(node_id, None)
             self._urls.pop(node_id, None)
+            self._presented.pop(node_id, None)
             for content in self.sources.values():  # what seeds say of it
                 if (other := content.advertisements.get(node_id)) is not None:
                     self._keep_newest(node_id, other)
         for row in rows.values():
             self._list(HERE, row)
-        self.operators.update(node_id, [row.checked for row in rows.values()], advertisement)
-        self.changed()
+        presented = NOTHING if advertisement is None else presented_by(advertisement)
+        self.operators.update(node_id, [row.checked for row in rows.values()], presented)
+        self._changed_at(node_id)
 
     def _list(self, source: str, row: CachedPassport) -> None:
         node, capability = row.node_id, row.capability_id
@@ -248,7 +280,26 @@ class PassportCache:
         content = self.sources.setdefault(source, SourceContent())
         content.advertisements[node_id] = advertisement
         self._keep_newest(node_id, advertisement)
-        self.changed()
+        self._changed_at(node_id)
+
+    def _changed_at(self, node_id: str) -> None:
+        """Something of one node: anyone can publish, so no answer is worked out anew for that."""
+        now = self._clock.now()
+        self._nodes.clear()
+        self.version += 1
+        for capability, answer in list(self._answers.items()):
+            known = self._by_capability.get(capability)
+            if known is None:
+                del self._answers[capability]
+                continue
+            rows = self._rows_of(known, node_id)
+            best = self._best(rows, now).get(node_id)
+            entry = None if best is None else self._ranked(best)
+            answer.put(node_id, entry, *self._window(rows, now))
+
+    def _rows_of(self, known: _Rows, node_id: str) -> list[tuple[str, CachedPassport]]:
+        found = ((source, known.get((source, node_id))) for source in self.sources)
+        return [(source, row) for source, row in found if row is not None]
 
     def changed(self) -> None:
         """Something was revoked."""
@@ -258,7 +309,7 @@ class PassportCache:
 
     def _rebuild(self) -> None:
         self._by_capability, self._by_issuer = {}, {}
-        self._newest, self._urls = {}, {}
+        self._newest, self._urls, self._presented = {}, {}, {}
         for source, content in self.sources.items():
             for of_node in content.rows.values():
                 for row in of_node.values():
@@ -272,6 +323,16 @@ class PassportCache:
         if known is None or published_at(advertisement) >= published_at(known):
             self._newest[node_id] = advertisement
             self._urls[node_id] = url_of(advertisement)
+            self._presented.pop(node_id, None)
+
+    def _presented_by(self, node_id: str) -> Presented:
+        """Worked out once for each advertisement that is the newest of its node."""
+        known = self._presented.get(node_id)
+        if known is None:
+            newest = self._newest.get(node_id)
+            known = NOTHING if newest is None else presented_by(newest)
+            self._presented[node_id] = known
+        return known
 
     # -- answers -----------------------------------------------------------------------------
 
@@ -287,10 +348,9 @@ class PassportCache:
     def _compute(self, capability_id: str, now: int) -> _Answer:
         known = self._by_capability.get(capability_id, {})
         rows = [(source, one) for (source, _), one in known.items()]
-        since, until = self._window(rows, now)
-        holders = [self._holder(one) for _, one in sorted(self._best(rows, now).items())]
-        ranked = [{**one.row, "trusted": one.trusted} for one in sorted(holders, key=self._rank)]
-        return _Answer(holders, [one.row for one in holders], ranked, since, until)
+        best = self._best(rows, now)
+        found = {node: self._ranked(one) for node, one in best.items()}
+        return _Answer(found, *self._window(rows, now))
 
     def _window(self, rows: Iterable[tuple[str, CachedPassport]], now: int) -> tuple[int, int]:
         """Between which instants what these rows come to stays as it is now."""
@@ -325,8 +385,10 @@ class PassportCache:
         until one sorts first, so that is for this node alone to tell."""
         return hashlib.sha256(self._secret + name.encode()).digest()
 
-    def _rank(self, one: Holder) -> tuple[bool, bytes, str]:
-        return not one.trusted, b"" if one.trusted else self.place_of(one.node_id), one.node_id
+    def _ranked(self, one: CachedPassport) -> tuple[_Rank, Holder]:
+        holder = self._holder(one)
+        place = b"" if holder.trusted else self.place_of(holder.node_id)
+        return (not holder.trusted, place, holder.node_id), holder
 
     def _boundaries(self, source: str, one: CachedPassport) -> Iterator[int]:
         """Instants at which what is known of it could count or count no more."""
@@ -361,7 +423,7 @@ class PassportCache:
             "published_at": rfc3339(one.published_at),
             "expires_at": None if passport.expires_at is None else rfc3339(passport.expires_at),
             "anchor_identity": self.policy.participant(one.checked),
-            "informal": not self.policy.is_allowed(one.checked, advertisement),
+            "informal": not self.policy.is_allowed(one.checked, self._presented_by(one.node_id)),
         }
         return row if one.endorsement is None else {**row, "endorsement": one.endorsement}
 
@@ -373,11 +435,7 @@ class PassportCache:
         for _, node, capability in islice(known, ROWS_OF_A_PARTICIPANT):
             if node in found:
                 continue
-            rows = [
-                (source, row)
-                for source in self.sources
-                if (row := self._by_capability[capability].get((source, node))) is not None
-            ]
+            rows = self._rows_of(self._by_capability[capability], node)
             begins, ends = self._window(rows, now)
             since, until = max(since, begins), min(until, ends)
             best = self._best(rows, now).get(node)
@@ -395,3 +453,7 @@ def _newer(one: CachedPassport, other: CachedPassport) -> bool:
         return passport.issued_at, ends, passport.passport_id
 
     return rank(one) > rank(other)
+
+
+def _first(entry: tuple[Any, Any]) -> Any:
+    return entry[0]

@@ -8,16 +8,13 @@ presents this passport in its advertisement; or the operator of this node says s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from anabranch.market.node.directory.artifacts import (
-    CheckedPassport,
-    identity_of,
-    presented_by,
-    presents,
-)
+from anabranch.market.node.directory.artifacts import CheckedPassport, identity_of
 from anabranch.market.node.directory.settings import CapabilityPolicy, DirectorySettings
 from anabranch.market.passports import LEDGER
+
+Presented = frozenset[tuple[str, ...]]  # the passports that a node says with its own key it holds
+NOTHING: Presented = frozenset()
 
 #: Nobody may appoint itself to keep the accounts of others.
 _DEFAULTS: Mapping[str, CapabilityPolicy] = {LEDGER: CapabilityPolicy(operator=False)}
@@ -30,12 +27,12 @@ class IssuerPolicy:
         self._policies = {**_DEFAULTS, **settings.policies}
         self.bindings = dict(settings.bindings)
 
-    def is_allowed(self, one: CheckedPassport, advertisement: Mapping[str, Any] | None) -> bool:
+    def is_allowed(self, one: CheckedPassport, presented: Presented) -> bool:
         passport = one.passport
         policy = self._policies.get(passport.capability_id.partition("@")[0], _DEFAULT)
         if passport.issuer in self._allowed or passport.issuer in policy.issuers:
             return True
-        return policy.operator and self.is_operator(one, advertisement)
+        return policy.operator and self.is_operator(one, presented)
 
     def vouches(self, one: CheckedPassport) -> bool:
         """Whether the operator of this node trusts the issuer: anyone else can issue passports for
@@ -55,28 +52,21 @@ class IssuerPolicy:
             or any(one in issuers for issuers in listed)
         )
 
-    def is_operator(self, one: CheckedPassport, advertisement: Mapping[str, Any] | None) -> bool:
+    def is_operator(self, one: CheckedPassport, presented: Presented) -> bool:
         """Whether the issuer runs the node that the passport is for."""
         bound = self.bindings.get(one.passport.node_id)
         if bound is not None:
             return bound == one.passport.issuer
-        return (
-            advertisement is not None
-            and one.issued_on_its_node
-            and presents(advertisement, one.document)
-        )
+        return one.issued_on_its_node and identity_of(one.document) in presented
 
     def operators(
-        self, held: Iterable[CheckedPassport], advertisement: Mapping[str, Any] | None
+        self, held: Iterable[CheckedPassport], presented: Presented
     ) -> dict[str, list[str]]:
         """Who runs a node with these passports, and by the passports for which capabilities."""
-        presented = frozenset() if advertisement is None else presented_by(advertisement)
         found: dict[str, list[str]] = {}
         for one in held:
-            passport, bound = one.passport, self.bindings.get(one.passport.node_id)
-            own = one.issued_on_its_node and identity_of(one.document) in presented
-            if own if bound is None else bound == passport.issuer:
-                found.setdefault(passport.issuer, []).append(passport.capability_id)
+            if self.is_operator(one, presented):
+                found.setdefault(one.passport.issuer, []).append(one.passport.capability_id)
         return found
 
     def participant(self, one: CheckedPassport) -> str:

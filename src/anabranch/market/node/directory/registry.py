@@ -25,6 +25,7 @@ from anabranch.market.node.directory.artifacts import (
     digest_of_document,
     endpoints_of,
     kept_passport,
+    presented_by,
     published_at,
     require_current,
     require_published,
@@ -550,7 +551,7 @@ class SeedDirectory:
             return False
         return any(
             signer_of(document) == document["node_id"]
-            or self._policy.is_operator(each, one.advertisement)
+            or self._policy.is_operator(each, presented_by(one.advertisement))
             for each in self._of_registered(document)
         )
 
