@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -54,6 +55,7 @@ class CachedPassport(msgspec.Struct, frozen=True):
 
 _Rows = dict[tuple[str, str], CachedPassport]  # for one capability, by source and node
 _Rank = tuple[bool, bytes, str]  # trusted ones come first
+_FIRST = itemgetter(0)
 
 
 class SourceContent(msgspec.Struct):
@@ -103,13 +105,13 @@ class _Answer:
     @property
     def holders(self) -> list[Holder]:
         if self._by_name is None:
-            self._by_name = [one for _, (_, one) in sorted(self._found.items(), key=_first)]
+            self._by_name = [one for _, (_, one) in sorted(self._found.items(), key=_FIRST)]
         return self._by_name
 
     @property
     def ranked(self) -> list[Mapping[str, Any]]:
         if self._ranked is None:
-            ordered = sorted(self._found.values(), key=_first)
+            ordered = sorted(self._found.values(), key=_FIRST)
             self._ranked = [{**one.row, "trusted": one.trusted} for _, one in ordered]
         return self._ranked
 
@@ -453,7 +455,3 @@ def _newer(one: CachedPassport, other: CachedPassport) -> bool:
         return passport.issued_at, ends, passport.passport_id
 
     return rank(one) > rank(other)
-
-
-def _first(entry: tuple[Any, Any]) -> Any:
-    return entry[0]
