@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from anabranch.market.node.directory import passport_cache
 from anabranch.market.node.directory.artifacts import ADVERTISEMENT
+from anabranch.market.node.peers.memory_transport import MemoryNetwork
 from anabranch.market.passports import PASSPORT
 from costs import calls
 from market.checks import BESIDE, HERE, watch_checks
 from market.node.peers.support import Host, KeySigner
 from market.support import NOW
 from seeds import seeds
+from virtual import run_virtually
 
 from .support import (
     CAPABILITY,
@@ -23,6 +26,7 @@ from .support import (
     HOUR,
     advertise,
     advertisement_of,
+    host,
     part_of,
     passport_of,
     read,
@@ -140,3 +144,46 @@ def test_one_publication_makes_no_answer_worked_out_anew() -> None:
         assert costs[1] < costs[0] * 3
 
     at_a_directory(work)
+
+
+@pytest.mark.parametrize("seed", seeds(12))
+def test_what_a_seed_says_anew_comes_to_the_same_as_all_of_it_worked_out(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = Random(seed)
+    signers = [KeySigner(number) for number in range(2, 8)]
+    monkeypatch.setattr(passport_cache, "REBUILT_FROM", dice.choice([0, 2, 200]))
+
+    async def scenario() -> None:
+        network = MemoryNetwork()
+        one = await host(network, 1).open()
+        slowly = {"sync_ms": HOUR, "stale_ms": 2 * HOUR}
+        reader = await host(network, 9, seeds=[one.url], directory=slowly).open()
+        cache = part_of(reader).cache
+        names = [each.participant_id for each in signers]
+
+        def known() -> Any:
+            urls = [cache.url(each.node_id) for each in signers]
+            return cache.ranked(CAPABILITY), [cache.nodes_of(name) for name in names], urls
+
+        for number in range(1, 13):
+            for _ in range(dice.randrange(4)):
+                node, at = dice.choice(signers), dice.choice([one, one, reader])
+                issued = at.clock.now() - number
+                passport = passport_of(node, life=dice.choice([HOUR, DAY]), issued=issued)
+                advertised = advertisement_of(node, passport, at=at.clock.now(), url="http://x")
+                if dice.randrange(4):
+                    await register(at, passport, node, number, advertisement=advertised)
+                elif dice.randrange(2):
+                    await revoke(at, revocation_of(passport_of(node), node))
+                else:
+                    part_of(at).registry.drop([node.node_id])
+            await asyncio.sleep(dice.choice([1, 61, 4000, 8000]))
+            await part_of(reader).sync.sync()
+            followed = known()
+            cache._rebuild()
+            assert followed == known()
+        await reader.close()
+        await one.close()
+
+    run_virtually(scenario())

@@ -33,6 +33,7 @@ NEVER = 2**62
 #: Rows of one participant that are looked at for the nodes that it runs; more it has made itself.
 ROWS_OF_A_PARTICIPANT = 2000
 PARTICIPANTS_REMEMBERED = 1000
+REBUILT_FROM = 200  # nodes of which a source says something else: then all is worked out anew
 HERE = ""  # the source that is the directory of this node
 
 
@@ -222,15 +223,36 @@ class PassportCache:
 
     # -- what a directory says ---------------------------------------------------------------
 
-    def replace(self, source: str, content: SourceContent) -> None:
-        """What was read from a source now, in place of what it said before."""
+    def replace(
+        self, source: str, content: SourceContent, changed: Collection[str] | None = None
+    ) -> None:
+        """What was read from a source now, in place of what it said before. `changed` are the nodes
+        of which it says something else, where that is known."""
         before = self.sources.get(source, SourceContent())
+        if changed is None:
+            changed = changes(before, content)
+        counted = self.is_fresh(source, self._clock.now())
         self.sources[source] = content
-        if before.rows != content.rows or before.advertisements != content.advertisements:
+        if len(changed) > REBUILT_FROM:
             self._rebuild()
-        else:
-            self._answers.clear()
-            self._nodes.clear()
+            return
+        for node_id in changed:
+            for row in before.rows.get(node_id, {}).values():
+                self._unlist(source, row)
+            for row in content.rows.get(node_id, {}).values():
+                self._list(source, row)
+            self._renew_newest(node_id)
+            self._changed_at(node_id)
+        if not counted or before.revoked != content.revoked:
+            self.changed()
+
+    def _renew_newest(self, node_id: str) -> None:
+        """Of those of one instant, that of the own directory: it knows their numbers."""
+        for known in (self._newest, self._urls, self._presented):
+            known.pop(node_id, None)
+        for content in reversed(self.sources.values()):  # the own directory is the first
+            if (one := content.advertisements.get(node_id)) is not None:
+                self._keep_newest(node_id, one)
 
     def update_here(
         self,
@@ -246,14 +268,9 @@ class PassportCache:
             here.rows[node_id] = dict(rows)
         if advertisement is not None:
             here.advertisements[node_id] = advertisement
-            self._keep_newest(node_id, advertisement)
-        elif here.advertisements.pop(node_id, None) is not None:
-            self._newest.pop(node_id, None)
-            self._urls.pop(node_id, None)
-            self._presented.pop(node_id, None)
-            for content in self.sources.values():  # what seeds say of it
-                if (other := content.advertisements.get(node_id)) is not None:
-                    self._keep_newest(node_id, other)
+        else:
+            here.advertisements.pop(node_id, None)
+        self._renew_newest(node_id)
         for row in rows.values():
             self._list(HERE, row)
         presented = NOTHING if advertisement is None else presented_by(advertisement)
@@ -316,6 +333,7 @@ class PassportCache:
             for of_node in content.rows.values():
                 for row in of_node.values():
                     self._list(source, row)
+        for content in reversed(self.sources.values()):
             for node, one in content.advertisements.items():
                 self._keep_newest(node, one)
         self.changed()
@@ -455,3 +473,14 @@ def _newer(one: CachedPassport, other: CachedPassport) -> bool:
         return passport.issued_at, ends, passport.passport_id
 
     return rank(one) > rank(other)
+
+
+def changes(before: SourceContent, now: SourceContent) -> list[str]:
+    """The nodes of which a source says something else; work for any thread."""
+    nodes = {*before.rows, *before.advertisements, *now.rows, *now.advertisements}
+    return [
+        node
+        for node in nodes
+        if before.rows.get(node) != now.rows.get(node)
+        or before.advertisements.get(node) != now.advertisements.get(node)
+    ]

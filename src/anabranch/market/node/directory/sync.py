@@ -32,6 +32,7 @@ from anabranch.market.node.directory.passport_cache import (
     CachedPassport,
     PassportCache,
     SourceContent,
+    changes,
 )
 from anabranch.market.node.directory.registry import NoRoomForStrangers, SeedDirectory
 from anabranch.market.node.directory.settings import DirectorySettings
@@ -39,7 +40,7 @@ from anabranch.market.node.door import Door, portions
 from anabranch.market.node.peers.http_transport import origin_of
 from anabranch.market.node.ports import PeerTransport, PeerUnreachable
 from anabranch.market.passports import PASSPORT, instant
-from anabranch.work.values.served_json import JsonRefused, read_json
+from anabranch.work.values.served_json import JsonRefused, do_aside, read_json
 
 logger = logging.getLogger("anabranch.node")
 
@@ -213,7 +214,10 @@ class DirectorySync:
                 self._take_revocation(reading, seed.url, item)
         seed.refused = reading.refused
         await self._registry.durable()
-        self._cache.replace(seed.url, reading.content)
+        known = self._cache.sources.get(seed.url, SourceContent())
+        before = SourceContent(dict(known.rows), dict(known.advertisements))
+        changed = await do_aside(reading.size, changes, before, reading.content)
+        self._cache.replace(seed.url, reading.content, changed)
 
     def _take_all(self, reading: _Reading, items: Sequence[Any], now: int) -> None:
         """Documents of strangers, looked at where they hold nobody up."""
