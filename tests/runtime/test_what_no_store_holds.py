@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,21 @@ import pytest
 from anabranch.errors import AnabranchError, InputError, StoreError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import LATEST_MS, State
 from anabranch.kernel.values import Answer, ContextPatch, Wait, WakeRequest, succeeded
+from anabranch.runtime.child_runs import ChildRuns
+from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.messages.wakeups import wake_ups
 from anabranch.runtime.values.sealing import checked_marks
 from anabranch.store.memory.store import MemoryStore
-from anabranch.store.ports import Batch
+from anabranch.store.ports import Batch, Head
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.work.port import Parked, Task
 from anabranch.work.secrets.redaction import STARS
 from anabranch.work.values.payloads import KIND, PLACE, REF
 
-from .support import Doing, chain, engine, gated, run, start
+from .support import Doing, chain, engine, gated, run, start, until
 
 MOST = 4_000  # bytes that a store of these tests holds in one value
 
@@ -147,3 +151,33 @@ def test_a_rule_wakes_no_run_that_there_cannot_be() -> None:
     fresh = [e.TokenFinished(1, "done", "ok")]
     woken = wake_ups(State(run="r"), fresh, e.JobReported("1.0", 1, answer))
     assert [name for name, _ in woken] == ["run-1"]
+
+
+def test_what_work_parks_for_is_looked_for_where_a_run_may_be_called_that() -> None:
+    class Strict(MemoryStore):
+        def head(self, run: str) -> Head | None:
+            if "\0" in run:
+                raise StoreError("a value cannot be stored", code="store_value")
+            return super().head(run)
+
+    async def park(_task: Task) -> Parked:
+        return Parked("order\0", memory={"at": 1})
+
+    async def scenario() -> None:
+        async with engine(Strict(), {"doing": Doing(park)}) as made:
+            name = await start(made, chain(1, "doing"))
+            await until(lambda: bool(made.set_aside) or status_of(made.state(name)) == "waiting")
+            assert not made.set_aside
+
+    run(scenario())
+
+
+def test_a_session_of_a_number_that_there_cannot_be_is_not_looked_for(tmp_path: Path) -> None:
+    def find(_run: str) -> LiveRun:
+        raise AssertionError
+
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        family = ChildRuns(store, {}, find, "engine")
+        for number in ("9" * 18, "9" * 40):
+            family.wake(number, s.Wake(step="x", runner="0xowner"))
+        assert [len(one.run) for one in family.said] == [18, 40]

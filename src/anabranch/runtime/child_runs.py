@@ -25,6 +25,7 @@ from anabranch.store.access_ports import RequestRecord
 from anabranch.store.ports import Batch, Store
 
 CHILDREN_KEPT = 256
+DIGITS_MAX = 18  # of the number of a session: no store has a larger one
 PREFIX = 32  # of the id of a run, in those of its children; longer ones are cut
 
 
@@ -73,8 +74,9 @@ class ChildRuns:
         if not can_name_run(named) or not runner.isprintable():
             return
         run = named
-        if named.isdecimal() and runner and named not in self._live:
-            numbered = self._store.session_run(runner.lower(), int(named[:30]))
+        numeral = named.isdecimal() and len(named) <= DIGITS_MAX
+        if numeral and runner and named not in self._live:
+            numbered = self._store.session_run(runner.lower(), int(named))
             if numbered is not None and self._store.head(named) is None:
                 run = numbered
         self.say(run, wake)
@@ -109,7 +111,7 @@ class ChildRuns:
 
     def ask_child(self, run: str, job: str, attempt: int, ticket: str) -> None:
         """What the job is parked for may have ended without its parent having heard of it."""
-        child = self._ended_child(ticket) if ticket else None
+        child = self._ended_child(ticket) if can_name_run(ticket) else None
         if child is not None and is_child_of(child, run, job):
             self._answer(run, job, attempt, child)
 
