@@ -39,7 +39,7 @@ from anabranch.work.kinds.child import child_of, name_in_run
 from anabranch.work.loops.results import Loops, page_of
 from anabranch.work.run_at_work import working_for
 from anabranch.work.tracing import traceparent, working_in
-from anabranch.work.values.payloads import ThreadedPayloads, encoded, purged, read_untrusted
+from anabranch.work.values.payloads import StoredPayloads, encoded, purged, read_untrusted
 
 RESULTS_BYTES = 4 * 1024 * 1024
 READ_AT_ONCE = 2  # payloads, each of which may take ten times its size in memory
@@ -76,7 +76,7 @@ class JobData:
         self._settings = settings
         self._loops = loops
         self._start_child = start_child
-        self._payloads = ThreadedPayloads(engine.store)
+        self._payloads = StoredPayloads(engine.store, aside=True)
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
 
     @property

@@ -34,7 +34,7 @@ from anabranch.store.ports import Store
 from anabranch.work.kinds.child import child_tasks
 from anabranch.work.loops.results import Loops, run_of
 from anabranch.work.run_at_work import run_at_work
-from anabranch.work.values.payloads import ThreadedPayloads
+from anabranch.work.values.payloads import StoredPayloads
 
 DESCENT_MAX = 100  # how many runs back a descent is followed
 STARTS_KEPT = 1000
@@ -210,11 +210,11 @@ def found_so_far(found: dict[str, None]) -> Iterable[str]:
         at += 1
 
 
-class RunPayloads(ThreadedPayloads):
+class RunPayloads(StoredPayloads):
     """Payloads as the work for a run may read them; whoever works for none may read all."""
 
     def __init__(self, store: Store, rights: ReadRights) -> None:
-        super().__init__(store)
+        super().__init__(store, aside=True)
         self._rights = rights
 
     async def get(self, sha256: str) -> bytes | None:

@@ -14,8 +14,8 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, ContextPatch, failed
+from anabranch.work.pipeline.services import HELD_BYTES_MAX
 
-HELD_BYTES_MAX = 256 * 1024 * 1024
 _SCALARS = frozenset({int, float, bool, type(None)})
 _PLAIN = frozenset({*_SCALARS, str})
 _SCALAR_BYTES = 8

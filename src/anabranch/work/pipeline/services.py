@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from anabranch.work.pipeline.held_bytes import HELD_BYTES_MAX
 from anabranch.work.port import Performer, Task
 from anabranch.work.values.payloads import PayloadPort
 
+HELD_BYTES_MAX = 256 * 1024 * 1024
 KeyringFor = Callable[[Task], Awaitable[Mapping[str, Any]]]
 Sleep = Callable[[float], Awaitable[None]]
 

@@ -8,6 +8,7 @@ every read.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import re
@@ -21,7 +22,6 @@ import msgspec
 from anabranch.errors import InputError, NotFound
 from anabranch.store.ports import Hold, Payloads
 from anabranch.work.values.json_check import MAX_DEPTH
-from anabranch.work.values.served_json import do_aside
 
 REF = "_ref"
 KIND = "result_ref"
@@ -51,28 +51,25 @@ class PayloadPort(Protocol):
 class StoredPayloads:
     """The port on a store in this process. A call takes as long as one small commit."""
 
-    def __init__(self, store: Payloads) -> None:
+    def __init__(self, store: Payloads, *, aside: bool = False) -> None:
+        """`aside` where others wait for the event loop: what is large is hashed and written in a
+        thread."""
         self._store = store
+        self._aside = aside
 
     async def get(self, sha256: str) -> bytes | None:
         return self._store.payload(sha256)
 
     async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:
-        return self.put_now(content, run, scope)
+        if self._aside and len(content) > _PIECE:
+            return await asyncio.to_thread(self._put, content, run, scope)
+        return self._put(content, run, scope)
 
-    def put_now(self, content: bytes, run: str = "", scope: str = "job") -> str:
-        """The same in whatever thread calls."""
+    def _put(self, content: bytes, run: str, scope: str) -> str:
         sha256 = hash_of(content)
         hold = Hold(sha256, run, scope) if run else None
         self._store.put_payload(sha256, content, hold)
         return sha256
-
-
-class ThreadedPayloads(StoredPayloads):
-    """The same for many callers: what is large is hashed and written beside the event loop."""
-
-    async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:
-        return await do_aside(len(content), self.put_now, content, run, scope)
 
 
 class MemoryPayloads:

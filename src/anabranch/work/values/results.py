@@ -14,6 +14,7 @@ rounds gave, put together.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +33,6 @@ from anabranch.work.values.payloads import (
     place_in,
     place_of,
 )
-from anabranch.work.values.served_json import do_aside
 
 __all__ = [
     "ResultPolicy",
@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 STORE = "payloads"
+BESIDE_BYTES = 256 * 1024  # a larger result is packed in a thread
 _ALIASES = {"__ref__": REF, "__preview__": "_preview"}
 _TEXT_MAX = 1000
 _LIST_MAX = 10
@@ -68,7 +69,10 @@ async def keep(
         return result
     if payloads is None:
         raise InputError("this worker has no way to the payload store, and the result is too large")
-    content, fields = await do_aside(len(plain), _packed, policy, result, plain)
+    if len(plain) <= BESIDE_BYTES:
+        content, fields = _packed(policy, result, plain)
+    else:
+        content, fields = await asyncio.to_thread(_packed, policy, result, plain)
     if item:
         fields[REF] |= item
     await payloads.put(content, run)
