@@ -91,11 +91,15 @@ FEW_BYTES: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
 }
 
 
+_POOLS: list[Any] = []  # what was made in one may be freed later than the test ends
+
+
 @contextmanager
 def watched(arrow: Any) -> Iterator[Any]:
     """What is made of a file meanwhile."""
     before = arrow.default_memory_pool()
     pool = arrow.proxy_memory_pool(before)
+    _POOLS.append(pool)
     arrow.set_memory_pool(pool)
     try:
         yield pool
