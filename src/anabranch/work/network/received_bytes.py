@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
 
+COUNTS = sys.platform == "linux"
 _COUNT_AT = 128  # of a `tcp_info`, where it has the bytes that have come
 _COUNT = struct.Struct("=Q")
 
@@ -39,7 +40,7 @@ def bound_steps(
 
 def count_received(counted: socket.socket) -> int:
     """How many bytes have come at it so far; 0 where the system does not count them."""
-    if sys.platform != "linux" or counted.family not in (socket.AF_INET, socket.AF_INET6):
+    if not COUNTS or counted.family not in (socket.AF_INET, socket.AF_INET6):
         return 0
     size = _COUNT_AT + _COUNT.size
     about = counted.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)

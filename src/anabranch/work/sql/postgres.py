@@ -25,7 +25,7 @@ from anabranch.work.kind_options import SqlOptions
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.libraries import load, load_aside
-from anabranch.work.network.received_bytes import bound_steps
+from anabranch.work.network.received_bytes import COUNTS, bound_steps
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import Redactor
 from anabranch.work.sql.pool import Pool
@@ -127,6 +127,8 @@ class Postgres:
             await asyncio.wait(tuple(self._closing))
 
     def _connections(self, psycopg: Any) -> Any:
+        if not COUNTS:
+            return psycopg.AsyncConnection
         if self._bounded is None:
             self._bounded = _bounded_connections(psycopg, self.options.result_bytes)
         return self._bounded
